@@ -36,7 +36,7 @@ const (
 
 // Check reads the whole store in one snapshot and returns what is wrong with it: a wrong
 // number of plants, a log with a gap or a wrong size, a plant that is not what its last event
-// says, an event, a token or a webhook that cannot be read, or whatever PostgreSQL finds
+// says, an event that does not lead to the one before it, an event, a token or a webhook that cannot be read, or whatever PostgreSQL finds
 // corrupt. Servers may use the store. Check itself changes nothing, but like every call it
 // migrates a store that was not opened [Options.Alongside]. An error says that the check could
 // not be done.
@@ -62,6 +62,7 @@ func (p *problems) check(ctx context.Context, c *pgx.Conn) error {
 	}
 	return cmp.Or(
 		p.checkLog(ctx, c),
+		p.checkHistory(ctx, c),
 		checkRows(ctx, c, p, selectTokens, rowToken),
 		checkRows(ctx, c, p, selectWebhooks, rowWebhook),
 		checkRows(ctx, c, p, "SELECT webhook, value FROM deliveries", rowDeliveries),

@@ -81,6 +81,26 @@ func TestCheckFindsDamage(t *testing.T) {
 			[]string{"plant 2 has another name or tag, but its last event, 3, is plant.replaced"},
 		},
 		{
+			"UPDATE log SET prev[1] = 1 WHERE first = 3", "UPDATE log SET prev[1] = 2 WHERE first = 3",
+			[]string{"event 3 of plant 2 leads to 1, but the one before it is 2"},
+		},
+		{
+			"UPDATE log SET prev = NULL WHERE first = 7", "UPDATE log SET prev = '{5}' WHERE first = 7",
+			[]string{"event 7 of plant 3 leads to none, but the one before it is 5"},
+		},
+		{
+			"DELETE FROM unlinked_events WHERE id = 1", "INSERT INTO unlinked_events VALUES (1, 4)",
+			[]string{"event 6 of plant 1 leads to none, but the one before it is 4", "event 4 of plant 1 is not in unlinked_events", "rows of unlinked_events: 1, events that it should have: 2"},
+		},
+		{
+			"INSERT INTO unlinked_events VALUES (9, 1)", "DELETE FROM unlinked_events WHERE id = 9",
+			[]string{"rows of unlinked_events: 3, events that it should have: 2"},
+		},
+		{
+			"UPDATE stored_plants SET n = 1 WHERE id = 2", "UPDATE stored_plants SET n = 0 WHERE id = 2",
+			[]string{"plant 2 does not have the version of its last event, 3"},
+		},
+		{
 			"UPDATE log SET total_bytes = 1 WHERE first = 8", "UPDATE log SET total_bytes = (" + selectSize + ") WHERE first = 8",
 			[]string{"the log has " + query(t, url, selectSize)[0] + " bytes, but its rows say 1"},
 		},
@@ -144,7 +164,7 @@ func TestCheckFindsDamage(t *testing.T) {
 	wantProblems(t, s)
 	query(t, url, "DELETE FROM stored_plants")
 	query(t, url, fmt.Sprintf(`INSERT INTO log (first, time, "by", type, id, name, tag, bytes, plants, total_bytes)
-		SELECT i + 8, log_end.time, '{x}', '{1}', ARRAY[i + 8], '{fern}', '{NULL}', 0, 0, total_bytes FROM log_end(), generate_series(1, %d) AS i`, 2*maxProblems))
+		SELECT i + 8, log_end.time + i, '{x}', '{1}', ARRAY[i + 8], '{fern}', '{NULL}', 0, 0, total_bytes FROM log_end(), generate_series(1, %d) AS i`, 2*maxProblems))
 	if got, err := s.Check(t.Context()); err != nil || len(got) != maxProblems+1 || got[maxProblems] != "and more" {
 		t.Errorf("a check of much damage: %d problems, %v", len(got), err)
 	}

@@ -20,7 +20,7 @@ const rowOverhead = 70
 
 // rowSize is an expression for the size of a row of the log, before PostgreSQL compresses it.
 var rowSize = strconv.Itoa(rowOverhead) +
-	` + pg_column_size("by") + pg_column_size(type) + pg_column_size(id) + pg_column_size(name) + pg_column_size(tag)`
+	` + pg_column_size("by") + pg_column_size(type) + pg_column_size(id) + pg_column_size(name) + pg_column_size(tag) + coalesce(pg_column_size(prev), 0)`
 
 // The statements of the log. A transaction that appends locks the row of log_state after
 // everything else that can block. The lock on that row lasts until the commit is
@@ -28,7 +28,7 @@ var rowSize = strconv.Itoa(rowOverhead) +
 const (
 	now = `(date_part('epoch', clock_timestamp()) * 1000000)::bigint`
 
-	appendLog = `SELECT append_log($1, $2, $3, $4, $5, $6, $7, $8)`
+	appendLog = `SELECT append_log($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 
 	selectLogState = `SELECT store, seq, time, trimmed, trimmed_time, plants, bytes FROM log_end()`
 	selectLogTime  = `SELECT time FROM log WHERE first <= $1 ORDER BY first DESC LIMIT 1`
@@ -76,6 +76,9 @@ func readLogState(ctx context.Context, c *pgx.Conn) (s logState, err error) {
 		err = errNoState
 	}
 	s.TimeOf = func(seq int64) (at int64, err error) {
+		if seq == s.Last {
+			return s.time, nil
+		}
 		err = c.QueryRow(ctx, selectLogTime, seq).Scan(&at)
 		return at, err
 	}
@@ -102,6 +105,12 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (plantstore
 				fetch = int64(min(q.Limit, eventBudget) + 1)
 			}
 			b := rules.NewEventPageBuilder(q, start.Cursor(), eventBudget)
+			if q.ID != nil {
+				found, err := state.AddEventsOf(&plantEvents{ctx, c, &state, *q.ID}, &q, first, eventBudget, b)
+				if page = b.Page(); err != nil || found {
+					return err
+				}
+			}
 			err = state.eachEvent(ctx, c, first, fetch, q.Newest, b.Add)
 			page = b.Page()
 			return err
@@ -170,6 +179,7 @@ func (s *logState) eachEvent(ctx context.Context, c *pgx.Conn, next, fetch int64
 // segment is a row of the log: the events of a batch.
 type segment struct {
 	first, time int64
+	skipped     int64 // of the row's events, before first
 	by          []string
 	types       []int16
 	ids         []int64
@@ -200,7 +210,7 @@ func (s *logState) event(r segment, i int) (e plantstore.Event, err error) {
 		e.Token = &token
 		return e, nil
 	}
-	e.Plant, e.Version = plantOf(r.ids[i], r.names[i], r.tags[i]), plantstore.Version{Time: r.time, N: int64(i)}
+	e.Plant, e.Version = plantOf(r.ids[i], r.names[i], r.tags[i]), plantstore.Version{Time: r.time, N: r.skipped + int64(i)}
 	return e, nil
 }
 

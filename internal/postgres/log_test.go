@@ -34,7 +34,6 @@ func TestPageOfLargeEventsIsBounded(t *testing.T) {
 	proxy, proxied := newProxy(t, addr(url), url)
 	s := openReady(t, proxied)
 	fillLog(t, url, 200, "repeat('x', 1 << 20)")
-	none := plantstore.ID(-1)
 	cases := []struct {
 		what          string
 		query         plantstore.EventQuery
@@ -42,7 +41,7 @@ func TestPageOfLargeEventsIsBounded(t *testing.T) {
 	}{
 		{"a page of one", plantstore.EventQuery{Limit: 1}, 1, 3},
 		{"a page that its text ends", plantstore.EventQuery{Limit: 1000}, 4, 20},
-		{"a search", plantstore.EventQuery{Limit: 1, ID: &none}, 0, 50},
+		{"a search", plantstore.EventQuery{Limit: 1, By: "nobody"}, 0, 50},
 	}
 	for _, c := range cases {
 		before := proxy.received.Load()

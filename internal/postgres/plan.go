@@ -55,6 +55,22 @@ type plan struct {
 type loggedPlant struct {
 	plant *plantstore.StoredPlant // nil for the plant that was found, which is not kept
 	size  int                     // of its text
+	n     int64                   // the place of the event in the row of the log
+	// before is the version that the plant had, if it was found with one. A plant that the batch itself
+	// has left has that of the event of another write, follows.
+	before  plantstore.Version
+	follows *loggedPlant
+}
+
+// previous returns the version of the plant before the event, as append_log takes it.
+func (l *loggedPlant) previous() (at, n *int64) {
+	switch {
+	case l.follows != nil:
+		return nil, &l.follows.n
+	case l.before.Time > 0:
+		return &l.before.Time, &l.before.N
+	}
+	return nil, nil
 }
 
 // row is a row of the table plants that a batch writes to.
@@ -217,6 +233,7 @@ func (p *plan) lock(ctx context.Context, c *pgx.Conn) error {
 			if plant := p.logged[i].plant; plant != nil {
 				plant.Version.N = n
 			}
+			p.logged[i].n = n
 			n++
 		}
 	}
@@ -240,6 +257,7 @@ func (p *plan) decide(r *row, found *plantstore.StoredPlant) {
 	current := found
 	r.logsFound, r.created = false, false
 	var deleted *plantstore.StoredPlant // the last that was the batch's own
+	var last *loggedPlant
 	for _, i := range r.writes {
 		change := rules.Decide(&p.batch[i], current, plantstore.Version{Time: p.time})
 		p.results[i], current = change.Result, change.After
@@ -248,7 +266,15 @@ func (p *plan) decide(r *row, found *plantstore.StoredPlant) {
 		if plant == nil {
 			continue
 		}
-		p.logged[i] = loggedPlant{plant, plant.TextSize()}
+		p.logged[i] = loggedPlant{plant: plant, size: plant.TextSize()}
+		switch {
+		case change.Before == nil:
+		case change.Before == found:
+			p.logged[i].before = found.Version
+		default:
+			p.logged[i].follows = last
+		}
+		last = &p.logged[i]
 		switch {
 		case current != nil:
 			r.created = r.created || change.Outcome == plantstore.Created
@@ -331,7 +357,9 @@ func (p *plan) queueLog(b *pgx.Batch) {
 	var types []int16
 	var ids []int64
 	var names, tags []*string
-	added := int64(0)
+	var beforeTime []*int64
+	var beforeN []*int64
+	added, linked := int64(0), false
 	for i := range p.batch {
 		kind := p.results[i].EventType()
 		if kind == "" {
@@ -346,9 +374,15 @@ func (p *plan) queueLog(b *pgx.Batch) {
 		}
 		write := &p.batch[i]
 		by, types, ids, names, tags = append(by, write.By), append(types, int16(kind.Number())), append(ids, int64(write.Plant.ID)), append(names, name), append(tags, tag)
+		at, n := p.logged[i].previous()
+		beforeTime, beforeN = append(beforeTime, at), append(beforeN, n)
+		linked = linked || kind != plantstore.PlantCreated
+	}
+	if !linked {
+		beforeTime, beforeN = nil, nil
 	}
 	if len(ids) > 0 {
-		b.Queue(appendLog, by, types, ids, names, tags, added, p.time, p.batchID).QueryRow(func(row pgx.Row) error { return row.Scan(&p.time) })
+		b.Queue(appendLog, by, types, ids, names, tags, beforeTime, beforeN, added, p.time, p.batchID).QueryRow(func(row pgx.Row) error { return row.Scan(&p.time) })
 	}
 }
 

@@ -27,6 +27,9 @@ var (
 			WHERE bytes > $2 OR (SELECT time FROM log WHERE first > trimmed ORDER BY first LIMIT 1) < $1
 		) FOR UPDATE SKIP LOCKED`
 	commitAsync = `SET LOCAL synchronous_commit = off`
+	// byIndex has each event that is forgotten looked up: nobody knows how many there are, and to read
+	// all of a table instead is unbounded work.
+	byIndex = `SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true)`
 	// trimOldest deletes rows with about $3 events, and returns how many events they had. It
 	// frees a little more than it must, because the log goes on growing until the next time.
 	trimOldest = `WITH state AS MATERIALIZED (
@@ -37,7 +40,13 @@ var (
 		), gone AS (
 			DELETE FROM log USING state WHERE first > trimmed AND first <= (
 				SELECT max(first) FROM oldest WHERE time < kept OR excess > 0 AND freed < excess + $2 / 64
-			) RETURNING first, time, cardinality(id) AS events, log.plants, bytes AS size
+			) RETURNING first, time, id, type, cardinality(id) AS events, log.plants, bytes AS size
+		), forgotten AS (
+			DELETE FROM unlinked_events AS unlinked USING (
+				SELECT e.id, first + i - 1 AS seq
+				FROM log_state, gone, unnest(gone.id, gone.type) WITH ORDINALITY AS e (id, type, i)
+				WHERE e.type = 3 OR first <= linked_after
+			) AS e WHERE unlinked.id = e.id AND unlinked.seq = e.seq
 		)
 		UPDATE log_start SET seq = seq + gone.events, time = gone.time, plants = gone.plants, total_bytes = total_bytes + gone.size
 		FROM state, (
@@ -117,7 +126,7 @@ func (s *Store) trim(ctx context.Context) (more bool, err error) {
 			events, err := queryOne(ctx, c, pgx.RowTo[int64], nil, trimOldest, kept, s.logBytes, s.trimSize)
 			more = events >= s.trimSize
 			return err
-		}, commitAsync)
+		}, commitAsync, byIndex)
 	})
 	return more && err == nil, err
 }

@@ -80,7 +80,7 @@ func TestOpenTransactionSlowsNothingDown(t *testing.T) {
 			"histogram": {selectBounds, []any{bounds}},
 			"trimmer":   {lockTrimmer, []any{time.Now().UnixMicro(), int64(1) << 40}},
 			"create":    {createPlants, []any{[]int64{1}, []string{"fern"}, []*string{nil}, []string{"x"}, 0}},
-			"append":    {appendLog, []any{[]string{"x"}, []int16{4}, []int64{0}, []string{"{}"}, []*string{nil}, 0, 1, nil}},
+			"append":    {appendLog, []any{[]string{"x"}, []int16{4}, []int64{0}, []string{"{}"}, []*string{nil}, nil, nil, 0, 1, nil}},
 		} {
 			if empty && (what == "page" || what == "create") {
 				continue // the one is not read, and the other finds the end at most once after each trim

@@ -148,7 +148,7 @@ func (tx transaction) SetRevoked(hash plantstore.TokenHash, at int64) error {
 }
 
 func (tx transaction) LogToken(kind plantstore.EventType, value, by string) error {
-	_, err := tx.exec(`SELECT append_log($1, $2, $3, $4, $5, 0, `+now+`, NULL)`,
+	_, err := tx.exec(`SELECT append_log($1, $2, $3, $4, $5, NULL, NULL, 0, `+now+`, NULL)`,
 		[]string{by}, []int16{int16(kind.Number())}, []int64{0}, []string{value}, []*string{nil})
 	return err
 }

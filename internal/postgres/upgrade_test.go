@@ -17,6 +17,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/storetest"
 	"plantstore/internal/testenv"
 )
 
@@ -168,6 +169,11 @@ func TestOlderSchemaIsUpgraded(t *testing.T) {
 	}
 	apply(t, s, remove(last.ID))
 	wantPlants(t, s, want)
+	storetest.CheckHistories(t, s, 20)
+	apply(t, s, create(last))
+	apply(t, s, remove(last.ID), create(last))
+	storetest.CheckHistories(t, s, 20)
+	wantProblems(t, s)
 }
 
 // The log of release 0.2.0 carries on, whether it has rows or all of them were trimmed.
@@ -186,6 +192,8 @@ func TestUpgradedLogCarriesOn(t *testing.T) {
 		wantProblems(t, s)
 		apply(t, s, create(plant(5, "fern")))
 		apply(t, s, create(plant(6, "fern")), remove(5), replace(plant(6, "rose"), nil))
+		storetest.CheckHistories(t, s, 20)
+		wantProblems(t, s)
 		s.KeepLog(0, 400)
 		trimAll(t, s)
 		if stats := compareSize(t, s, url); stats.LastSeq != 8 || stats.Plants != 8 || stats.Events != 3 {

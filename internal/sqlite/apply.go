@@ -86,6 +86,9 @@ func (w *writer) record(c *rules.Change, by string) {
 	if row.kind == plantstore.PlantReplaced {
 		row.was, row.created = c.Before.Tag, logged.Created
 	}
+	if c.Before != nil {
+		row.prev = c.Before.Version.N
+	}
 	w.tx.rows = append(w.tx.rows, row)
 	w.tx.plants += rules.PlantsAdded(row.kind)
 	w.tx.changes = append(w.tx.changes, changeOf(&row, version))
@@ -149,7 +152,7 @@ func (w *writer) appendRows(least int) error {
 
 // bindRow binds the n-th row of a statement, and returns its size, which is rowSize.
 func bindRow(stmt *sqlite.Stmt, n int, row *logRow) int {
-	at := 3 + 7*n // after the number and the time
+	at := 3 + 8*n // after the number and the time
 	stmt.BindText(at, row.by)
 	stmt.BindInt64(at+1, row.kind.Number())
 	stmt.BindInt64(at+2, int64(row.plant.ID))
@@ -160,6 +163,7 @@ func bindRow(stmt *sqlite.Stmt, n int, row *logRow) int {
 	} else {
 		stmt.BindNull(at + 6)
 	}
+	stmt.BindInt64(at+7, row.prev)
 	return rowOverhead + len(row.by) + len(row.plant.Name) + tags
 }
 

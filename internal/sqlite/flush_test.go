@@ -214,6 +214,7 @@ func (l *comparison) compare(t *testing.T, s *Store) {
 		}
 	}
 	storetest.CheckDetails(t, s)
+	storetest.CheckHistories(t, s, 5)
 	l.compareTags(t, s, "", 1+l.IntN(300))
 	l.compareTags(t, s, "t4", 1+l.IntN(10))
 	shared := mustOpen(t, s.path, Existing)

@@ -83,6 +83,12 @@ func (s *Store) Events(ctx context.Context, q plantstore.EventQuery) (plantstore
 			return plantstore.EventPage{}, err
 		}
 		page := rules.NewEventPageBuilder(q, start.Cursor(), eventBudget)
+		if q.ID != nil {
+			found, err := snap.AddEventsOf(&plantEvents{snap, *q.ID}, &q, first, eventBudget, page)
+			if err != nil || found {
+				return page.Page(), err
+			}
+		}
 		err = snap.eachEvent(first, q.Newest, page.Add)
 		return page.Page(), err
 	})
@@ -97,8 +103,9 @@ func (s *Store) Histogram(ctx context.Context, q plantstore.HistogramQuery) ([]p
 func (s *Store) Changed() <-chan struct{} { return s.changes.Changed() }
 
 const (
-	selectEvents = `SELECT id, name, tag, seq, time, "by", type FROM log WHERE seq >= ? ORDER BY seq`
-	selectNewest = `SELECT id, name, tag, seq, time, "by", type FROM log WHERE seq <= ? ORDER BY seq DESC`
+	eventColumns = `id, name, tag, seq, time, "by", type`
+	selectEvents = "SELECT " + eventColumns + " FROM log WHERE seq >= ? ORDER BY seq"
+	selectNewest = "SELECT " + eventColumns + " FROM log WHERE seq <= ? ORDER BY seq DESC"
 )
 
 // eachEvent calls f with the events from a row on, or from it backwards to the oldest one, until f
@@ -109,24 +116,30 @@ func (snap *snapshot) eachEvent(next int64, newest bool, f func(plantstore.Event
 		text, step = selectNewest, -1
 	}
 	return query(snap.conn, func(row *sqlite.Stmt) error {
-		at := plantstore.Position{Store: snap.Store, Seq: row.ColumnInt64(3), Time: row.ColumnInt64(4)}
-		if at.Seq != next {
-			return inconsistent("the log has row %d where row %d is next", at.Seq, next)
+		if seq := row.ColumnInt64(3); seq != next {
+			return inconsistent("the log has row %d where row %d is next", seq, next)
 		}
 		next += step
-		e := plantstore.Event{Cursor: at.Cursor(), Time: time.UnixMicro(at.Time).UTC(), Type: plantstore.EventTypeOf(row.ColumnInt64(6)), By: row.ColumnText(5)}
-		if e.Type.OfPlant() {
-			e.Plant, e.Version = rowPlant(row), plantstore.Version{Time: at.Time, N: at.Seq}
-		} else {
-			token, _, err := wire.DecodeToken([]byte(row.ColumnText(1)))
-			if err != nil {
-				return inconsistent("row %d of the log: %w", at.Seq, err)
-			}
-			e.Token = &token
+		e, err := snap.event(row)
+		if err == nil && !f(e) {
+			err = errStop
 		}
-		if !f(e) {
-			return errStop
-		}
-		return nil
+		return err
 	}, text, next)
+}
+
+// event reads the eventColumns.
+func (snap *snapshot) event(row *sqlite.Stmt) (plantstore.Event, error) {
+	at := plantstore.Position{Store: snap.Store, Seq: row.ColumnInt64(3), Time: row.ColumnInt64(4)}
+	e := plantstore.Event{Cursor: at.Cursor(), Time: time.UnixMicro(at.Time).UTC(), Type: plantstore.EventTypeOf(row.ColumnInt64(6)), By: row.ColumnText(5)}
+	if e.Type.OfPlant() {
+		e.Plant, e.Version = rowPlant(row), plantstore.Version{Time: at.Time, N: at.Seq}
+		return e, nil
+	}
+	token, _, err := wire.DecodeToken([]byte(row.ColumnText(1)))
+	if err != nil {
+		return e, inconsistent("row %d of the log: %w", at.Seq, err)
+	}
+	e.Token = &token
+	return e, nil
 }

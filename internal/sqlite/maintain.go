@@ -83,7 +83,14 @@ func (p *problems) checkTables(s *Store, c *sqlite.Conn) error {
 	if err := s.inSnapshot(c, p.checkLog); err != nil {
 		return err
 	}
-	return errors.Join(p.checkTotals(c), p.checkTagged(c))
+	if err := errors.Join(p.checkTotals(c), p.checkTagged(c)); err != nil {
+		return err
+	}
+	// The rows of a large log are sorted on the disk.
+	if err := pragma(c, "temp_store=FILE"); err != nil {
+		return err
+	}
+	return s.inSnapshot(c, p.checkHistory)
 }
 
 // checkPlants reads all plants.

@@ -78,6 +78,46 @@ func TestCheckFindsDamage(t *testing.T) {
 	}
 }
 
+// Whether the table has a plant already or memory, each event leads to the one before it.
+func TestCheckFindsEventsThatLeadNowhere(t *testing.T) {
+	path := closedStore(t, 3) // rows 1 to 3
+	s := mustOpen(t, path, Serve)
+	write := func(op plantstore.Op, id plantstore.ID) {
+		t.Helper()
+		w := plantstore.Write{Op: op, Plant: plantstore.Plant{ID: id, Name: "changed"}}
+		if results, err := s.Apply(t.Context(), []plantstore.Write{w}); err != nil || results[0].Err != nil {
+			t.Fatal(results, err)
+		}
+	}
+	write(plantstore.Replace, 1) // row 4
+	write(plantstore.Delete, 2)  // row 5
+	for s.freezeRest() {
+		if err := s.withWriter(t.Context(), func(*writer) error { return s.flush(idleFlushSize, flushText) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(plantstore.Create, 2) // row 6
+	write(plantstore.Delete, 2) // row 7
+	mustClose(t, s)
+	if problems := check(t, path); problems != nil {
+		t.Fatalf("an intact store has the problems %q", problems)
+	}
+	for damage, want := range map[string]string{
+		"UPDATE log SET prev = 1 WHERE seq = 4":                "row 4 of the log, of plant 1, leads to row 1, but the one before it is 2",
+		"UPDATE log SET prev = 0 WHERE seq = 7":                "row 7 of the log, of plant 2, leads to row 5, but the one before it is 6",
+		"UPDATE stored SET seq = 3 WHERE id = 1":               "plant 1: its version is not that of its last event, row 4 of the log",
+		"UPDATE stored SET seq = 0 WHERE id = 1":               "plant 1: its version is not that of its last event, row 4 of the log",
+		"INSERT INTO stored (id, name, seq) VALUES (9, '', 1)": "plants whose last event is kept: 3, rows of the log that are one: 2",
+		"UPDATE log SET prev = 7 WHERE seq = 1":                "row 1 of the log, of plant 0, leads to row 7, but the one before it is 0",
+	} {
+		damaged := copiedStore(t, path)
+		runScript(t, damaged, damage)
+		if problems := strings.Join(check(t, damaged), "\n"); !strings.Contains(problems, want) {
+			t.Errorf("%s: the problems %q, want %q", damage, problems, want)
+		}
+	}
+}
+
 func runScript(t *testing.T, path, script string) {
 	t.Helper()
 	c, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	pathpkg "path"
+	"path/filepath"
+	"strings"
+	"sync"
 	"time"
 
 	"zombiezen.com/go/sqlite"
@@ -57,6 +60,14 @@ func migrate(c *sqlite.Conn, path string, write bool) (applied []appliedStep, er
 	if version, err := schemaVersion(c, path); err != nil || (version == Schema() && !write) {
 		return nil, err
 	}
+	migrating.Lock()
+	defer migrating.Unlock()
+	// A step may sort more than fits into memory. Only the store's own folder is sure to have room, and
+	// to be writable.
+	if err := sortIn(c, filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, sortIn(c, "")) }()
 	end, err := sqlitex.ImmediateTransaction(c)
 	if err != nil {
 		return nil, err
@@ -89,6 +100,24 @@ func migrate(c *sqlite.Conn, path string, write bool) (applied []appliedStep, er
 		pragma(c, fmt.Sprintf("user_version=%d", Schema())),
 	)
 }
+
+// migrating is held during a migration: the folder of [sortIn] is that of all connections.
+var migrating sync.Mutex
+
+// sortIn makes SQLite sort in files in a folder, or in memory if dir is empty. Such a file has no name.
+func sortIn(c *sqlite.Conn, dir string) error {
+	where := "FILE"
+	if dir == "" {
+		where = "MEMORY"
+	}
+	return errors.Join(
+		pragma(c, "temp_store_directory="+quote(dir)),
+		pragma(c, "temp_store="+where),
+	)
+}
+
+// quote returns a string as SQL has it.
+func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
 // Schema returns the newest schema version that this release supports, the one that it
 // writes.

@@ -14,6 +14,7 @@ import (
 	"testing/fstest"
 
 	"plantstore"
+	"plantstore/internal/storetest"
 )
 
 // release020 is a store that a server of release 0.2.0 wrote. Git ignores names that end in .db.
@@ -103,7 +104,16 @@ func TestStoreOfTheFirstReleaseIsMigrated(t *testing.T) {
 			t.Errorf("Token: %v, %v", token, err)
 		}
 		create(t, s, fern(4))
+		storetest.CheckHistories(t, s, 20)
 		checkOldPlant(t, s, release020Plants[3])
+		for _, op := range []plantstore.Op{plantstore.Delete, plantstore.Create, plantstore.Replace, plantstore.Delete} {
+			w := plantstore.Write{Op: op, Plant: release020Plants[1]}
+			w.Plant.Name = fmt.Sprint(op)
+			if results, err := s.Apply(t.Context(), []plantstore.Write{w}); err != nil || results[0].Err != nil {
+				t.Fatal(results, err)
+			}
+			storetest.CheckHistories(t, s, 20)
+		}
 		mustClose(t, s)
 		mustClose(t, mustOpen(t, path, Existing))
 		if problems := check(t, path); problems != nil {

@@ -58,6 +58,7 @@ type logRow struct {
 	// created is when the plant was created that is replaced, in Unix microseconds, or 0 if that
 	// is not known.
 	created int64
+	prev    int64 // the plant's event before a replacement or a deletion, or 0 if that is not known
 }
 
 // inserter has the statements that insert 1 row of a table, 2, 4 and so on.
@@ -86,8 +87,8 @@ func (i inserter) first(rows int) (*sqlite.Stmt, int) {
 // would search it for a number that it is given. OR FAIL spares it from keeping what it needs to
 // undo the statement alone: an error ends the transaction.
 func insertLog(n int) string {
-	return `INSERT OR FAIL INTO log (seq, time, "by", type, id, name, tag, was, created) VALUES (?1, ?2, ?, ?, ?, ?, ?, ?, ?)` +
-		strings.Repeat(", (NULL, ?2, ?, ?, ?, ?, ?, ?, ?)", n-1)
+	return `INSERT OR FAIL INTO log (seq, time, "by", type, id, name, tag, was, created, prev) VALUES (?1, ?2, ?, ?, ?, ?, ?, ?, ?, ?)` +
+		strings.Repeat(", (NULL, ?2, ?, ?, ?, ?, ?, ?, ?, ?)", n-1)
 }
 
 // withWriter runs f in a transaction and commits it.

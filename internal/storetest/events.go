@@ -19,6 +19,7 @@ var eventBehaviours = []behaviour{
 	{"Events/come in pages, the newest first", checkNewestEvents},
 	{"Events/include the one at a cursor", checkEventsIncluding},
 	{"Events/by plant, type and caller", checkEventFilters},
+	{"Events/of a plant, whatever has happened to it", checkEventsOfPlants},
 	{"Events/in a histogram", checkHistogram},
 	{"Events/from a time on", checkEventsSince},
 	{"Events/refuse a cursor of another log", checkForeignCursors},
@@ -94,6 +95,88 @@ func wantNewest(t tb, s plantstore.Store, before plantstore.Cursor, events []pla
 	}
 	if !slices.Equal(got, want) {
 		t.Fatalf("the newest events before %q:\n%v\nwant:\n%v", before, got, want)
+	}
+}
+
+// CheckHistories compares the events of plants with all events: those of about n plants that are spread
+// over the log, and of one that never was.
+func CheckHistories(t tb, s plantstore.Store, n int) {
+	t.Helper()
+	events, _ := follow(t, s, "")
+	ids := []plantstore.ID{123_456_789}
+	for i := 0; i < len(events); i += 1 + len(events)/n {
+		ids = append(ids, events[i].Plant.ID)
+	}
+	wantHistories(t, s, events, ids...)
+}
+
+// wantHistories compares the events of plants with these events, which are all that the store keeps: in both
+// orders, in pages, from several positions on, and filtered.
+func wantHistories(t tb, s plantstore.Store, events []plantstore.Event, ids ...plantstore.ID) {
+	t.Helper()
+	last := ""
+	if len(events) > 0 {
+		last = events[len(events)-1].By
+	}
+	for _, id := range ids {
+		for _, q := range []plantstore.EventQuery{
+			{ID: &id, Limit: 1000},
+			{ID: &id, Limit: 2, WithTokens: true},
+			{ID: &id, Limit: 1, Types: []plantstore.EventType{plantstore.PlantDeleted}},
+			{ID: &id, Limit: 3, By: last},
+		} {
+			wantHistory(t, s, events, 0, q)
+			for at := 1; at < len(events); at += 1 + len(events)/5 {
+				wantHistory(t, s, events, at, q)
+			}
+		}
+	}
+}
+
+// wantHistory compares the events of a query before or after the one with the index at, or all of them.
+func wantHistory(t tb, s plantstore.Store, events []plantstore.Event, at int, q plantstore.EventQuery) {
+	t.Helper()
+	var before, after []plantstore.Cursor
+	for i, e := range events {
+		if !q.Matches(&e) {
+			continue
+		}
+		if i > at || at == 0 {
+			after = append(after, e.Cursor)
+		}
+		if i < at || at == 0 {
+			before = append(before, e.Cursor)
+		}
+	}
+	slices.Reverse(before)
+	if at > 0 {
+		q.After, q.Before = events[at].Cursor, events[at].Cursor
+	}
+	for _, q.Newest = range []bool{false, true} {
+		q, want := q, after
+		if q.Newest {
+			want = before
+		}
+		var got []plantstore.Cursor
+		for more := true; more; {
+			page, err := s.Events(t.Context(), q)
+			if err != nil || len(page.Events) > q.Limit {
+				t.Fatalf("plant %d, %+v: %d events, %v", *q.ID, q, len(page.Events), err)
+			}
+			for _, e := range page.Events {
+				got = append(got, e.Cursor)
+			}
+			if more = page.More; more && len(page.Events) == 0 {
+				t.Fatalf("plant %d, %+v: an empty page has a next one", *q.ID, q)
+			}
+			q.After, q.Before = page.Next, page.Next
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("plant %d, %+v: the events\n%v\nwant\n%v", *q.ID, q, got, want)
+		}
+		if all, err := s.Events(t.Context(), plantstore.EventQuery{After: q.After, Before: q.Before, Newest: q.Newest, Limit: 1, WithTokens: true}); len(events) > 0 && (err != nil || len(all.Events) > 0 || all.More) {
+			t.Fatalf("plant %d, %+v: after its last page come %v, %v", *q.ID, q, all.Events, err)
+		}
 	}
 }
 
@@ -351,6 +434,38 @@ func checkEventFilters(t *testing.T, s *subject) {
 			continue
 		}
 		wantEvents(t, s, page.Next) // events that do not match have been skipped
+	}
+}
+
+func checkEventsOfPlants(t *testing.T, s *subject) {
+	ids := []plantstore.ID{0, 1, 2, 3, 4}
+	check := func() {
+		t.Helper()
+		events, _ := follow(t, s, "")
+		wantHistories(t, s, events, ids...)
+		CheckDetails(t, s)
+	}
+	check()
+	tk := token("ci")
+	addToken(t, s, tk) // such an event has the id 0 in a store
+	for i, batch := range [][]plantstore.Write{
+		{create(plant(1, "a")), create(plant(2, "b"))},
+		{replace(plant(1, "c")), create(plant(1, "c"))},
+		{remove(1), remove(3)},
+		{create(plant(0, "zero"))},
+		{create(plant(1, "again"))},
+		{replace(plant(1, "d")), replace(plant(1, "e")), remove(1), create(plant(1, "f")), remove(1), create(plant(1, "g")), replace(plant(1, "h"))},
+		{create(plant(3, "here")), remove(3)},
+		{remove(1), create(plant(1, "i")), remove(1), replace(plant(2, "j"))},
+		{create(plant(3, "there")), replace(plant(3, "still")), remove(2)},
+		{remove(3), create(plant(1, "k")), remove(0)},
+	} {
+		mustApply(t, s, batch...)
+		check()
+		if i%3 == 2 {
+			s.reopen(t)
+			check()
+		}
 	}
 }
 

@@ -82,6 +82,7 @@ func (h *history) compare(t *rapid.T) {
 func (h *history) compareHistogram(t *rapid.T) {
 	events, _ := follow(t, h.s, "")
 	wantNewest(t, h.s, "", events)
+	wantHistories(t, h.s, events, anyID.Draw(t, "id"), anyID.Draw(t, "another id"))
 	at := time.Now()
 	if len(events) > 0 {
 		at = rapid.SampledFrom(events).Draw(t, "event").Time

@@ -17,6 +17,23 @@ ALTER TABLE log ADD COLUMN plants bigint, ADD COLUMN total_bytes bigint;
 UPDATE log SET plants = log_state.plants, total_bytes = log_state.bytes
 FROM log_state WHERE first = (SELECT max(first) FROM log);
 
+-- Each replacement and deletion leads to the plant's event before it: prev has its number, and is NULL
+-- for creations, and for events whose plant did not have its version yet. A batch that only creates has
+-- no array. A plant leads to its last event by its time, which is that of one batch.
+ALTER TABLE log ADD COLUMN prev bigint[];
+CREATE UNIQUE INDEX log_time ON log (time) WHERE total_bytes IS NOT NULL;
+
+-- The events to which no later one and no plant leads: deletions, and those of release 0.2.0, of which
+-- linked_after is the last. Where an event has no prev, the last of these before it is the one before.
+CREATE TABLE unlinked_events (
+  id  bigint,
+  seq bigint
+);
+INSERT INTO unlinked_events SELECT id, seq FROM events WHERE type BETWEEN 1 AND 3;
+ALTER TABLE unlinked_events ADD CONSTRAINT unlinked_events_pkey PRIMARY KEY (id, seq);
+ALTER TABLE log_state ADD COLUMN linked_after bigint NOT NULL DEFAULT 0;
+UPDATE log_state SET linked_after = seq;
+
 -- The same for the last event that was trimmed, in one row. Trimming increases its key, so that
 -- its last version is found at the end of the index. plants is NULL if that event is in a row of
 -- the schema before.
@@ -70,12 +87,13 @@ $$;
 -- have. A plant without a name is taken from the table. added is how many more plants there are.
 -- The lock MUST come before everything that follows, in a transaction that is READ COMMITTED:
 -- each statement then sees what was appended while the function waited for it.
-CREATE FUNCTION append_log(new_by text[], new_type smallint[], new_id bigint[], new_name text[], new_tag text[], added integer, new_time bigint, batch uuid)
+CREATE FUNCTION append_log(new_by text[], new_type smallint[], new_id bigint[], new_name text[], new_tag text[], prev_time bigint[], prev_n integer[], added integer, new_time bigint, batch uuid)
 RETURNS bigint LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
   last record;
   later bigint;
   size bigint;
+  new_prev bigint[];
 BEGIN
   PERFORM FROM log_state WHERE id = 1 FOR UPDATE;
   SELECT * INTO STRICT last FROM log_end();
@@ -92,8 +110,14 @@ BEGIN
     new_time := later;
   END IF;
   size := 70 + pg_column_size(new_by) + pg_column_size(new_type) + pg_column_size(new_id) + pg_column_size(new_name) + pg_column_size(new_tag);
-  INSERT INTO log (first, time, "by", type, id, name, tag, bytes, plants, total_bytes)
-  VALUES (last.seq + 1, new_time, new_by, new_type, new_id, new_name, new_tag, size, last.plants + added, last.total_bytes + size);
+  IF prev_n IS NOT NULL THEN
+    SELECT array_agg(CASE WHEN prev.time IS NULL THEN last.seq + 1 ELSE (SELECT first FROM log WHERE log.time = prev.time AND log.total_bytes IS NOT NULL) END + prev.n ORDER BY i)
+    INTO new_prev FROM unnest(prev_time, prev_n) WITH ORDINALITY AS prev (time, n, i);
+    size := size + pg_column_size(new_prev);
+    INSERT INTO unlinked_events SELECT id, last.seq + i FROM unnest(new_id, new_type) WITH ORDINALITY AS new (id, type, i) WHERE type = 3;
+  END IF;
+  INSERT INTO log (first, time, "by", type, id, name, tag, prev, bytes, plants, total_bytes)
+  VALUES (last.seq + 1, new_time, new_by, new_type, new_id, new_name, new_tag, new_prev, size, last.plants + added, last.total_bytes + size);
   UPDATE batches SET time = new_time WHERE id = batch;
   RETURN new_time;
 END

@@ -8,6 +8,14 @@ ALTER TABLE stored ADD COLUMN created INTEGER;
 -- A replacement has when its plant was created, or 0 if that is not known.
 ALTER TABLE log ADD COLUMN created INTEGER;
 
+-- A replacement or deletion has the number of the plant's event before it, or 0 if that is not known.
+-- A creation has 0. Rows of release 0.2.0 have NULL.
+ALTER TABLE log ADD COLUMN prev INTEGER;
+
+-- The events to which no later one and no plant leads: deletions, and those of release 0.2.0. Where
+-- an event does not have the one before it, that is the last of these before it.
+CREATE INDEX log_unlinked ON log (id) WHERE type = 3 OR prev IS NULL AND type < 3;
+
 -- Every plant, flushed or not.
 DROP VIEW plants;
 CREATE VIEW plants AS
