@@ -57,7 +57,7 @@ func CheckTrim(t *testing.T, s plantstore.Store, trim func()) {
 				t.Errorf("round %d, after event %d, which is trimmed: %v, want %v", round, i, err, plantstore.ErrGone)
 			}
 		}
-		CheckHistories(t, s, 20)
+		CheckHistories(t, s, 8)
 		wantBacklogs(t, s, kept, all[0].Cursor, all[trimmed].Cursor, kept[len(kept)/2].Cursor)
 		last := all[trimmed].Time // trimmed
 		for _, since := range []time.Time{all[1].Time, last, last.Add(time.Microsecond)} {
