@@ -17,11 +17,13 @@ type About struct {
 	// Plants is the number of plants, or nil if the caller may not read them.
 	Plants *int64
 	Limits Limits
-	// Started is when the server started, Bytes the size of its store on disk, and Log the
-	// part of the log of changes that it keeps. They are zero if the caller lacks ScopeOps.
-	Started time.Time
-	Bytes   int64
-	Log     *AboutLog
+	// Started is when the server started, Bytes the size of its store on disk, Log the part of
+	// the log of changes that it keeps, and SearchIndex its index of names. They are zero if the
+	// caller lacks ScopeOps.
+	Started     time.Time
+	Bytes       int64
+	Log         *AboutLog
+	SearchIndex *SearchIndex
 }
 
 // AboutLog describes the part of the log of changes that is kept.
@@ -29,6 +31,20 @@ type AboutLog struct {
 	Events int64     `json:"events"`
 	Bytes  int64     `json:"bytes"`
 	Oldest time.Time `json:"oldest,omitzero"` // when the oldest event was committed; zero if there is none
+}
+
+// The states of a [SearchIndex].
+const (
+	SearchOff      = "off"      // there is none: a search examines all plants
+	SearchBuilding = "building" // it does not have all plants yet: a search still examines all
+	SearchReady    = "ready"
+)
+
+// SearchIndex describes the index of names that searches use.
+type SearchIndex struct {
+	State string `json:"state"`
+	// Plants is how many plants it has; while it is built, approximately.
+	Plants int64 `json:"plants"`
 }
 
 // Limits are the limits that apply to a caller.

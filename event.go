@@ -231,6 +231,8 @@ type Stats struct {
 	// DatabaseBytes is the size of the database of a shared store, and 0 for others.
 	DatabaseBytes int64
 
+	SearchIndex SearchIndex
+
 	// These are about the log of changes.
 	Events    int64     // kept
 	Bytes     int64     // their size: the sum of the rows of the log

@@ -59,6 +59,8 @@ type Options struct {
 	// LogKeep and LogMaxBytes limit how much of the log of changes is kept; 0 is no limit.
 	LogKeep     time.Duration
 	LogMaxBytes int64
+	// SearchIndex says when there is an index of names. A PostgreSQL database has none.
+	SearchIndex rules.IndexMode
 
 	// RateLimit is how many requests each token may send, and AuthFailures how many each
 	// address may without a valid one.
@@ -133,6 +135,7 @@ func New(opts Options) (*App, error) {
 	a.clock = rules.NewClock("server", now, opts.Log)
 	if file, ok := opts.Store.(*sqlite.Store); ok {
 		file.Clock = a.clock
+		file.IndexNames(opts.SearchIndex)
 	}
 	if s, ok := opts.Store.(upkeep); ok {
 		s.KeepLog(opts.LogKeep, opts.LogMaxBytes)

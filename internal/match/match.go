@@ -34,6 +34,16 @@ func New(text string) *Matcher {
 	return m
 }
 
+// Words returns the words of the text, folded.
+func (m *Matcher) Words() [][]byte { return m.words }
+
+// Fold returns a name as it is compared with the words. The slice is valid until the next call of
+// a method.
+func (m *Matcher) Fold(name string) []byte {
+	m.folded = m.fold(m.folded[:0], name)
+	return m.folded
+}
+
 // Words returns the number of words in a text. White space is no word, and neither are
 // diacritics without a letter.
 func Words(text string) int { return len(New(text).words) }
@@ -43,9 +53,9 @@ func (m *Matcher) Match(name string) bool {
 	if len(m.words) == 0 {
 		return true
 	}
-	m.folded = m.fold(m.folded[:0], name)
+	folded := m.Fold(name)
 	for _, word := range m.words {
-		if !bytes.Contains(m.folded, word) {
+		if !bytes.Contains(folded, word) {
 			return false
 		}
 	}

@@ -140,6 +140,7 @@ func (s *Store) Stats(ctx context.Context) (plantstore.Stats, error) {
 
 func rowStats(row pgx.CollectableRow) (stats plantstore.Stats, err error) {
 	var oldest *int64
+	stats.SearchIndex.State = plantstore.SearchOff
 	err = row.Scan(&stats.LastSeq, &stats.Events, &stats.Plants, &stats.Bytes, &oldest, &stats.DatabaseBytes)
 	if oldest != nil {
 		stats.Oldest = time.UnixMicro(*oldest).UTC()

@@ -37,6 +37,7 @@ func (s *Server) getAbout(c *call) error {
 	if operates {
 		about.Bytes = stats.FileBytes + stats.WALBytes + stats.DatabaseBytes
 		about.Log = &plantstore.AboutLog{Events: stats.Events, Bytes: stats.Bytes, Oldest: stats.Oldest}
+		about.SearchIndex = &stats.SearchIndex
 	} else {
 		about.Started = time.Time{}
 	}

@@ -7,7 +7,9 @@ import (
 
 	"plantstore"
 	"plantstore/client"
+	"plantstore/internal/rules"
 	"plantstore/internal/servertest"
+	"plantstore/internal/testenv"
 )
 
 func TestAbout(t *testing.T) {
@@ -24,7 +26,10 @@ func TestAbout(t *testing.T) {
 		if l := about.Log; l == nil || l.Events < 2 || l.Bytes < 50 || time.Since(l.Oldest).Abs() > time.Minute {
 			t.Errorf("the log is %+v", l)
 		}
-		about.Started, about.Bytes, about.Log = time.Time{}, 0, nil
+		if x := about.SearchIndex; x == nil || *x != (plantstore.SearchIndex{State: plantstore.SearchOff}) {
+			t.Errorf("the index of names is %+v", x)
+		}
+		about.Started, about.Bytes, about.Log, about.SearchIndex = time.Time{}, 0, nil, nil
 		store := plantstore.StorePostgres
 		if t.Name() == "TestAbout/sqlite" {
 			store = plantstore.StoreSQLite
@@ -52,13 +57,14 @@ func TestAboutIsForEveryTokenAndItsFiguresForSome(t *testing.T) {
 			Plants, Bytes *int
 			Started       string
 			Log           *struct{ Events, Bytes int }
+			SearchIndex   *struct{ Plants int } `json:"search_index"`
 			Limits        struct {
 				RateLimit string `json:"rate_limit"`
 			}
 		}
 		decodeJSON(t, got.body, &body)
 		operates := scope == plantstore.ScopeOps
-		if (body.Started != "") != operates || (body.Bytes != nil) != operates || (body.Log != nil) != operates {
+		if (body.Started != "") != operates || (body.Bytes != nil) != operates || (body.Log != nil) != operates || (body.SearchIndex != nil) != operates {
 			t.Errorf("%s: got %s", scope, got.body)
 		}
 		if (body.Plants != nil) != (scope == plantstore.ScopeRead) || body.Limits.RateLimit != rate.String() {
@@ -67,4 +73,19 @@ func TestAboutIsForEveryTokenAndItsFiguresForSome(t *testing.T) {
 	}
 	s.send(t, "GET", "/about", "").wantError(t, plantstore.ErrNoToken)
 	s.send(t, "GET", "/about", "", "Authorization: Bearer wrong").wantError(t, plantstore.ErrBadToken)
+}
+
+func TestSearchIndexIsBuiltAndShown(t *testing.T) {
+	s := start(t, servertest.Options{SearchIndex: rules.IndexOn})
+	s.Fill(t, plantstore.Plant{ID: 1, Name: "Monstera deliciosa"}, plantstore.Plant{ID: 2, Name: "Ficus"})
+	api := s.Client(client.Options{})
+	testenv.WaitFor(t, "the index of names", func() bool {
+		about, err := api.About(t.Context())
+		return err == nil && *about.SearchIndex == plantstore.SearchIndex{State: plantstore.SearchReady, Plants: 2}
+	})
+	s.wantMetrics(t, "plantstore_search_index_plants 2", `plantstore_search_index_state{state="ready"} 1`, `plantstore_search_index_state{state="off"} 0`)
+	page, err := api.Page(t.Context(), plantstore.Query{Contains: "STERA"})
+	if err != nil || len(page.Plants) != 1 || page.Plants[0].ID != 1 || page.Next != nil {
+		t.Errorf("found %+v, %v", page, err)
+	}
 }

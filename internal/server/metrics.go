@@ -206,6 +206,14 @@ func (f figures) Collect(metrics chan<- prometheus.Metric) {
 		return
 	}
 	gauge("plantstore_store_plants", "Plants in the store.", float64(stats.Plants))
+	gauge("plantstore_search_index_plants", "Plants in the index of names.", float64(stats.SearchIndex.Plants))
+	for _, state := range []string{plantstore.SearchOff, plantstore.SearchBuilding, plantstore.SearchReady} {
+		is := 0.0
+		if stats.SearchIndex.State == state {
+			is = 1
+		}
+		metrics <- prometheus.MustNewConstMetric(searchIndexState, prometheus.GaugeValue, is, state)
+	}
 	if stats.FileBytes > 0 {
 		gauge("plantstore_store_bytes", "Size of the store's file.", float64(stats.FileBytes))
 		gauge("plantstore_wal_bytes", "Size of the write-ahead log.", float64(stats.WALBytes))
@@ -247,6 +255,8 @@ func (f figures) Collect(metrics chan<- prometheus.Metric) {
 		metrics <- prometheus.MustNewConstMetric(byHealth, prometheus.GaugeValue, float64(states[state]), string(state))
 	}
 }
+
+var searchIndexState = prometheus.NewDesc("plantstore_search_index_state", "1 for the state of the index of names, 0 for the others.", []string{"state"}, nil)
 
 // collectClocks sends the figures of the clocks: the server's, and that of a store that has its own.
 func (f figures) collectClocks(metrics chan<- prometheus.Metric) {

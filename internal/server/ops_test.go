@@ -186,7 +186,7 @@ func TestNoLabelHasAnIDANameOrAToken(t *testing.T) {
 	}
 	for _, m := range regexp.MustCompile(`(?m)^(plantstore_\w+)\{(.*)\} `).FindAllStringSubmatch(text, -1) {
 		for _, label := range regexp.MustCompile(`(\w+)="(?:[^"\\]|\\.)*"`).FindAllStringSubmatch(m[2], -1) {
-			if !slices.Contains([]string{"operation", "status", "result", "limit", "le", "pool", "version", "clock", "health"}, label[1]) {
+			if !slices.Contains([]string{"operation", "status", "result", "limit", "le", "pool", "version", "clock", "health", "state"}, label[1]) {
 				t.Errorf("%s has the label %s: is it one of few kinds?", m[1], label[1])
 			}
 		}

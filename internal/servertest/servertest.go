@@ -24,6 +24,7 @@ import (
 	"plantstore/internal/app"
 	"plantstore/internal/postgres"
 	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/rules"
 	"plantstore/internal/server"
 	"plantstore/internal/sqlite"
 	"plantstore/internal/testenv"
@@ -155,6 +156,7 @@ func launch(opts Options, log *Log) *Server {
 
 func withDefaults(opts Options, log *Log) Options {
 	opts.Version = cmp.Or(opts.Version, "test")
+	opts.SearchIndex = cmp.Or(opts.SearchIndex, rules.IndexAuto)
 	opts.LogKeep, opts.LogMaxBytes = cmp.Or(opts.LogKeep, 7*24*time.Hour), cmp.Or(opts.LogMaxBytes, 1<<30)
 	opts.MaxBody, opts.MaxHeader = cmp.Or(opts.MaxBody, 1<<20), cmp.Or(opts.MaxHeader, 32<<10)
 	opts.ReadHeaderTimeout, opts.ReadTimeout = cmp.Or(opts.ReadHeaderTimeout, time.Minute), cmp.Or(opts.ReadTimeout, 5*time.Minute)

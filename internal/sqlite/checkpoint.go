@@ -58,6 +58,8 @@ func (s *Store) Run(ctx context.Context) error {
 		s.Log.Info("applied a step of the migration", "db", s.path, "schema", step.schema, "step", step.name, "took", step.took)
 	}
 	pause, trim, checkpoint := time.NewTimer(idleAfter), time.NewTicker(trimInterval), time.NewTicker(checkpointInterval)
+	index := time.NewTimer(indexInterval)
+	defer index.Stop()
 	defer pause.Stop()
 	defer trim.Stop()
 	defer checkpoint.Stop()
@@ -81,6 +83,10 @@ func (s *Store) Run(ctx context.Context) error {
 			var next time.Duration
 			next, err = s.idleFlush(ctx)
 			pause.Reset(next)
+		case <-index.C:
+			var next time.Duration
+			next, err = s.stepIndex(ctx)
+			index.Reset(next)
 		}
 		if errors.Is(err, plantstore.ErrUntrusted) {
 			s.markUntrusted(err)
@@ -116,7 +122,7 @@ func (s *Store) idleFlush(ctx context.Context) (next time.Duration, err error) {
 	if since := time.Since(time.Unix(0, s.lastWrite.Load())); since >= 0 && since < idleAfter {
 		return idleAfter - since, nil
 	}
-	if !s.freezeRest() && !s.mayTrim() {
+	if !s.freezeRest() && !s.mayTrim() && !s.mayMerge() {
 		return idleAfter, nil
 	}
 	if err := s.withWriter(ctx, s.flushWhileIdle); err != nil {
@@ -126,8 +132,11 @@ func (s *Store) idleFlush(ctx context.Context) (next time.Duration, err error) {
 }
 
 // flushWhileIdle flushes until idleFlushTime has passed or a batch waits. If there is nothing
-// to flush, it trims.
+// to flush, it merges segments of the index of names, or trims.
 func (s *Store) flushWhileIdle(w *writer) error {
+	if w.tx.names.merge > 0 || s.unflushed.Load().Frozen == nil && w.tx.names.state != indexOff && !w.tx.names.merged {
+		return w.mergeNames()
+	}
 	if s.unflushed.Load().Frozen == nil {
 		return s.trim(trimSize, 0)
 	}

@@ -2,8 +2,9 @@
 //
 // A write is appended to the log of changes (apply.go), and is then durable and visible. The
 // table of plants is brought up to date later, in runs sorted by id (flush.go), and the table
-// of tagged plants after it (tags.go). Until then internal/memtable has the plant. A read
-// takes it from there, or else from the table (read.go).
+// of tagged plants after it (tags.go), and then the index of names, if there is one (search.go).
+// Until then internal/memtable has the plant. A read takes it from there, or else from the table
+// (read.go).
 //
 // One connection writes (writer.go), others read (readers.go), and one checkpoints
 // (checkpoint.go), so that a reader never waits for the writer, nor the writer for a
@@ -24,9 +25,10 @@
 //     COMMIT fails, they are taken back.
 //  4. A reader MUST load the generations before it begins its transaction, and MUST begin anew
 //     if the active one was frozen before the snapshot's last row.
-//  5. The table may be ahead of flushed, and the table of tagged plants behind the table, but
-//     only for plants that have a row after flushed. Readers MUST take those from
-//     memory, whatever the tables say about them.
+//  5. The table may be ahead of flushed, and the table of tagged plants and the index of names
+//     behind the table, but only for plants that have a row after flushed. Readers MUST take
+//     those from memory, whatever the tables say about them. While the index is built, this is
+//     about plants before search_next.
 //  6. A flush MUST write final states, so that it can be repeated after a crash. The number of
 //     plants and the size of the log are stored as of flushed, in the transaction that moves it.
 //  7. Only the process that holds the locks writes plants, flushes and trims. Others MUST append
@@ -34,7 +36,7 @@
 //     MUST NOT migrate the file either, so no server writes to a schema that it does not know.
 //  8. A start trusts log_state and the rows after flushed, and nothing else.
 //  9. A commit is synced before it is reported (synchronous=FULL), except of the progress of
-//     webhooks. After a failed sync nobody knows what is on disk: the store MUST refuse
+//     webhooks, and of the steps that build or drop the index of names. After a failed sync nobody knows what is on disk: the store MUST refuse
 //     everything from then on.
 //  10. A server locks the name of the file, which keeps out releases until 0.2.0, and one byte of
 //     the file itself, which keeps out servers that know it by another name. The descriptor with

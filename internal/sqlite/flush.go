@@ -35,6 +35,9 @@ type progress struct {
 	left    int                      // approximate number of rows to write for the rest
 	plants  int64                    // how many there are as of the generation's last row
 	bytes   int64                    // the size of its rows in the log
+
+	tagged   bool          // the table of tagged plants has all of them
+	nextName plantstore.ID // the index of names has the plants before this one
 }
 
 // freeze makes the active generation the frozen one, to be flushed. There must be
@@ -43,7 +46,7 @@ func (s *Store) freeze() {
 	mem := s.unflushed.Load()
 	w := s.write
 	w.since = w.time
-	w.progress = progress{next: memtable.FirstID, left: flushRows(mem.Active), plants: w.plants, bytes: w.unflushedBytes}
+	w.progress = progress{next: memtable.FirstID, nextName: memtable.FirstID, left: s.flushRows(mem.Active), plants: w.plants, bytes: w.unflushedBytes}
 	// A reader that has the old pointer learns from this that it does not cover what
 	// is committed from now on.
 	mem.Active.Freeze(w.seq)
@@ -63,8 +66,11 @@ func (s *Store) freezeRest() bool {
 }
 
 // flushRows returns approximately how many rows the flush of a generation writes.
-func flushRows(g *memtable.Generation) int {
+func (s *Store) flushRows(g *memtable.Generation) int {
 	size := g.Size()
+	if s.write.names.state != indexOff {
+		size.Rows *= 1 + indexWork
+	}
 	return size.Rows + size.TagChanges
 }
 
@@ -87,7 +93,11 @@ func (s *Store) fill() float64 {
 func (s *Store) flushAndTrim(writes int) error {
 	w := s.write
 	appended := w.tx.bytes - w.bytes
-	if err := s.flush(s.flushDue(), max(flushText, 3*appended)); err != nil {
+	if w.tx.names.merge > 0 { // instead of adding more to the index
+		if err := w.mergeNames(); err != nil {
+			return err
+		}
+	} else if err := s.flush(s.flushDue(), max(flushText, 3*appended)); err != nil {
 		return err
 	}
 	return s.trim(trimFactor*writes, appended)
@@ -101,9 +111,12 @@ func (s *Store) flushDue() int {
 	if frozen == nil {
 		return 0
 	}
-	all, left := flushRows(frozen), s.write.progress.left
+	all, left, group := s.flushRows(frozen), s.write.progress.left, groupSize
+	if s.write.progress.tagged {
+		group = indexGroup * indexWork
+	}
 	due := left - int(max(0, 1-2*s.fill())*float64(all))
-	if due < min(groupSize, 1+all/64, left) {
+	if due < min(group, 1+all/64, left) {
 		return 0
 	}
 	return max(1, due) // the last flush finds that nothing is left
@@ -111,7 +124,7 @@ func (s *Store) flushDue() int {
 
 // flush brings the tables up to date with the frozen generation, by about n rows with up to
 // that many bytes of text: first the plants, in order of id, then which of them have which
-// tag (invariant 6).
+// tag, then the index of their names (invariant 6).
 func (s *Store) flush(n int, text int64) error {
 	frozen := s.unflushed.Load().Frozen
 	if n == 0 || frozen == nil {
@@ -128,9 +141,18 @@ func (s *Store) flush(n int, text int64) error {
 			return nil
 		}
 	}
-	last, err := w.flushTags(frozen, n, text)
+	if !w.tx.progress.tagged {
+		last, err := w.flushTags(frozen, n, text)
+		if err != nil {
+			return fmt.Errorf("flush tags: %w", err)
+		}
+		if w.tx.progress.tagged = last; !last || n <= 0 {
+			return nil
+		}
+	}
+	last, err := w.flushNames(frozen, n)
 	if err != nil {
-		return fmt.Errorf("flush tags: %w", err)
+		return fmt.Errorf("flush names: %w", err)
 	}
 	if !last {
 		return nil

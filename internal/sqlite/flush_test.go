@@ -291,8 +291,8 @@ func compareSize(t *testing.T, s *Store) {
 	}
 }
 
-// asAfterAKill opens a copy of the files as they are, and compares that.
-func (l *comparison) asAfterAKill(t *testing.T) {
+// copyFiles copies the files as they are, and returns the path of the copy.
+func (l *comparison) copyFiles(t *testing.T) string {
 	t.Helper()
 	path := newPath(t)
 	for _, suffix := range []string{"", "-wal"} {
@@ -304,7 +304,13 @@ func (l *comparison) asAfterAKill(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := mustOpen(t, path, Serve)
+	return path
+}
+
+// asAfterAKill opens a copy of the files as they are, and compares that.
+func (l *comparison) asAfterAKill(t *testing.T) {
+	t.Helper()
+	s := mustOpen(t, l.copyFiles(t), Serve)
 	defer mustClose(t, s)
 	if got, want := l.unflushed(s), l.unflushed(l.store); !slices.Equal(got, want) {
 		t.Fatalf("%d plants are unflushed in the file, %d in memory", len(got), len(want))

@@ -68,7 +68,7 @@ func (s *Store) load() error {
 			bytes: snap.bytes + size, unflushedBytes: size,
 		}
 		s.unflushed.Store(mem)
-		return nil
+		return w.loadIndex(snap)
 	})
 }
 

@@ -28,7 +28,7 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 	// A copy that was made to be migrated has neither the pages nor the indexes of its original.
 	err := cmp.Or(s.original, s).withConn(ctx, found.checkPages)
 	if err == nil {
-		err = s.withConn(ctx, func(c *sqlite.Conn) error { return found.checkTables(s, c) })
+		err = s.withConn(ctx, func(c *sqlite.Conn) error { return errors.Join(found.checkTables(s, c), found.checkIndex(s, c)) })
 	}
 	switch err = classify(s.path, err); {
 	case err == nil:

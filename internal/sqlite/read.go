@@ -150,7 +150,8 @@ type snapshot struct {
 	state *sqlite.Stmt        // keeps the transaction open: it has not been read to its end
 	mem   *memtable.Unflushed // nil if the server is another process
 
-	rules.LogRange       // of the rows that are kept
+	rules.LogRange // of the rows that are kept
+	names          nameIndex
 	flushed        int64 // the table has everything up to this row
 	plants         int64 // as of the row flushed
 	bytes          int64 // the size of the rows that are kept, up to flushed
@@ -161,7 +162,7 @@ var errNoState = inconsistent("the table log_state is empty")
 // beginSnapshot begins a read transaction, or reads in the one that the connection is in. The
 // caller must end it. There may be only one at a time on a connection.
 func beginSnapshot(c *sqlite.Conn) (*snapshot, error) {
-	row, err := c.Prepare("SELECT store, flushed, trimmed, trimmed_time, (SELECT max(seq) FROM log), plants, bytes FROM log_state")
+	row, err := c.Prepare("SELECT store, flushed, trimmed, trimmed_time, (SELECT max(seq) FROM log), plants, bytes, search, search_next, search_plants FROM log_state")
 	if err != nil {
 		return nil, err
 	}
@@ -175,6 +176,7 @@ func beginSnapshot(c *sqlite.Conn) (*snapshot, error) {
 	trimmed := row.ColumnInt64(2)
 	return &snapshot{
 		conn: c, state: row, flushed: row.ColumnInt64(1), plants: row.ColumnInt64(5), bytes: row.ColumnInt64(6),
+		names: nameIndex{state: indexState(row.ColumnInt64(7)), next: plantstore.ID(row.ColumnInt64(8)), plants: row.ColumnInt64(9)},
 		LogRange: rules.LogRange{
 			Store: row.ColumnText(0), Trimmed: trimmed, TrimmedTime: row.ColumnInt64(3),
 			// If all rows have been trimmed, the next one still comes after them.
@@ -277,7 +279,7 @@ func (snap *snapshot) eachOf(q plantstore.Query, names bool, f func(plantstore.S
 	if q.Details {
 		stored = rowStored
 	}
-	columns := "name, stored.tag"
+	columns := "stored.name, stored.tag"
 	switch {
 	case !names:
 		columns = "'', stored.tag"
@@ -306,10 +308,8 @@ func (snap *snapshot) eachOf(q plantstore.Query, names bool, f func(plantstore.S
 // eachStored calls f with the rows of the table, from an id on, that the query may select, in
 // its order until f returns errStop. Their first column is the id.
 func (snap *snapshot) eachStored(q *plantstore.Query, columns string, first plantstore.ID, f func(row *sqlite.Stmt) error) error {
-	from, order := direction(q)
-	table := "SELECT id, " + columns + " FROM stored WHERE id " + from + " ? ORDER BY id" + order
 	if !q.ByTag() || q.Untagged {
-		return query(snap.conn, f, table, int64(first))
+		return snap.eachByName(q, columns, first, f)
 	}
 	if q.TagPrefix != nil {
 		ids, few, err := snap.taggedFrom(q, first)
@@ -317,7 +317,7 @@ func (snap *snapshot) eachStored(q *plantstore.Query, columns string, first plan
 			return err
 		}
 		if !few {
-			return query(snap.conn, f, table, int64(first))
+			return snap.eachByName(q, columns, first, f)
 		}
 		for _, id := range ids {
 			stopped := false
@@ -331,6 +331,13 @@ func (snap *snapshot) eachStored(q *plantstore.Query, columns string, first plan
 			}
 		}
 		return nil
+	}
+	byName, err := snap.betterByName(q)
+	if err != nil {
+		return err
+	}
+	if byName {
+		return snap.eachByName(q, columns, first, f)
 	}
 	text, args := taggedQuery(q, columns, first)
 	if len(args) == 2 {

@@ -98,7 +98,7 @@ func (s *Store) mayTrim() bool {
 // Stats describes the store. It reads a few rows.
 func (s *Store) Stats(ctx context.Context) (plantstore.Stats, error) {
 	stats, err := readSnapshot(ctx, s.lookups, func(snap *snapshot) (stats plantstore.Stats, err error) {
-		stats.Plants, stats.Bytes = s.plants.Load(), s.logSize.Load()
+		stats.Plants, stats.Bytes, stats.SearchIndex = s.plants.Load(), s.logSize.Load(), snap.indexStats()
 		if s.lock == nil { // the server is another process
 			err = query(snap.conn, func(row *sqlite.Stmt) error {
 				stats.Plants, stats.Bytes = row.ColumnInt64(0), row.ColumnInt64(1)

@@ -108,6 +108,8 @@ type Store struct {
 	expired  atomic.Int64
 	logSize  atomic.Int64
 
+	indexNames rules.IndexMode // when there is an index of names
+
 	changes rules.Notifier // of rows added to the log
 
 	// Set by Look: the file's schema, its state if it is read as one that does not change,
@@ -157,7 +159,7 @@ func newStore(path string) *Store {
 	path = follow(path)
 	s := &Store{
 		Log: slog.New(slog.DiscardHandler), Clock: rules.NewClock("server", time.Now, nil), path: path, connect: func() (*sqlite.Conn, error) { return open(path) },
-		GenerationLimit: memtable.Size{Rows: generationSize, Text: 24 << 20, TagBytes: 16 << 20},
+		indexNames: rules.IndexAuto, GenerationLimit: memtable.Size{Rows: generationSize, Text: 24 << 20, TagBytes: 16 << 20},
 	}
 	pool := func(size int, brief bool) *readers {
 		return &readers{store: s, brief: brief, inUse: make(chan struct{}, size)}

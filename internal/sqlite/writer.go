@@ -12,6 +12,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"plantstore"
+	"plantstore/internal/match"
 	"plantstore/internal/memtable"
 )
 
@@ -21,6 +22,7 @@ type writer struct {
 	conn                            *sqlite.Conn
 	serves                          bool // the store is opened to serve
 	intoLog, intoStored, intoTagged inserter
+	fold                            match.Matcher
 
 	state             // as of the last commit
 	tx    transaction // in progress
@@ -37,6 +39,8 @@ type state struct {
 	bytes          int64 // the size of the log: the sum of the sizes of its rows
 	unflushedBytes int64 // of the rows after flushed
 	progress       progress
+	names          nameIndex
+	dropped        []string // tables that are to be dropped
 }
 
 // transaction is the state once it is committed, the rows to append, and what they change in

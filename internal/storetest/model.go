@@ -656,7 +656,7 @@ func (m *Model) Stats(ctx context.Context) (plantstore.Stats, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := int64(len(m.log))
-	stats := plantstore.Stats{Plants: int64(len(m.plants)), Events: n, LastSeq: n}
+	stats := plantstore.Stats{Plants: int64(len(m.plants)), Events: n, LastSeq: n, SearchIndex: plantstore.SearchIndex{State: plantstore.SearchOff}}
 	if n > 0 {
 		stats.Oldest = m.log[0].Time
 	}

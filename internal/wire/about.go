@@ -16,6 +16,8 @@ type aboutBody struct {
 	Started   time.Time            `json:"started,omitzero"`
 	Bytes     int64                `json:"bytes,omitzero"`
 	Log       *plantstore.AboutLog `json:"log,omitzero"`
+
+	SearchIndex *plantstore.SearchIndex `json:"search_index,omitzero"`
 }
 
 // limitsBody is the interface's Limits. null means no limit.
@@ -39,7 +41,7 @@ func EncodeAbout(a plantstore.About) []byte {
 		MaxTokenName: l.MaxTokenName, MaxTokens: l.MaxTokens, MaxWebhooks: l.MaxWebhooks,
 		RateLimit: notZero(l.RateLimit), LogKeepSeconds: notZero(int64(l.LogKeep / time.Second)), LogMaxBytes: notZero(l.LogMaxBytes),
 	}
-	return marshal(aboutBody{a.Version, a.Interface, a.Store, a.Plants, &limits, a.Started, a.Bytes, a.Log})
+	return marshal(aboutBody{a.Version, a.Interface, a.Store, a.Plants, &limits, a.Started, a.Bytes, a.Log, a.SearchIndex})
 }
 
 // DecodeAbout reads the description of a server.
@@ -53,7 +55,7 @@ func (b *aboutBody) value() (plantstore.About, error) {
 	}
 	l := b.Limits
 	return plantstore.About{
-		Version: b.Version, Interface: b.Interface, Store: b.Store, Plants: b.Plants, Started: b.Started, Bytes: b.Bytes, Log: b.Log,
+		Version: b.Version, Interface: b.Interface, Store: b.Store, Plants: b.Plants, Started: b.Started, Bytes: b.Bytes, Log: b.Log, SearchIndex: b.SearchIndex,
 		Limits: plantstore.Limits{
 			MaxBody: l.MaxBody, MaxHeader: l.MaxHeader, MaxPageSize: l.MaxPageSize,
 			MaxTokenName: l.MaxTokenName, MaxTokens: l.MaxTokens, MaxWebhooks: l.MaxWebhooks,

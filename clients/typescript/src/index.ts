@@ -50,6 +50,7 @@ export type {
   Plant,
   PlantEvent,
   PlantPatch,
+  SearchIndex,
   TagCount,
   Webhook,
   WebhookError,

@@ -173,6 +173,7 @@ export type About = {
   /** The size of the store on disk: of the SQLite file and its write-ahead log, or of the PostgreSQL database */
   bytes?: number;
   log?: AboutLog;
+  search_index?: SearchIndex;
 };
 
 /** The part of the log of changes that is kept */
@@ -183,6 +184,14 @@ export type AboutLog = {
   bytes: number;
   /** When the oldest of them was committed; absent if there is none */
   oldest?: string;
+};
+
+/** The index of names, with which a search need not examine all plants */
+export type SearchIndex = {
+  /** `ready` if searches use it. While it is `building`, and when it is `off`, they examine all plants. */
+  state: "off" | "building" | "ready";
+  /** The number of plants that it has; while it is being built, approximately */
+  plants: number;
 };
 
 export type Limits = {

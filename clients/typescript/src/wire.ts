@@ -1,6 +1,6 @@
 import { Code, PlantstoreError, serverError } from "./errors.js";
 import { Json } from "./json.js";
-import type { About, AboutLog, Bucket, Delivery, Failing, NewPlant, Plant, PlantEvent, PlantPatch, TagCount, Webhook, WebhookError, WebhookWithSecret } from "./types.js";
+import type { About, AboutLog, Bucket, Delivery, Failing, NewPlant, Plant, PlantEvent, PlantPatch, SearchIndex, TagCount, Webhook, WebhookError, WebhookWithSecret } from "./types.js";
 import type { NewToken, Token } from "./tokens.js";
 
 /** An id: a bigint, or a number that is a safe integer. */
@@ -315,6 +315,11 @@ function decodeAboutLog(value: Json): AboutLog {
   return given({ events: integer(members, "events"), bytes: integer(members, "bytes"), oldest: optional(members, "oldest") }) as AboutLog;
 }
 
+function decodeSearchIndex(value: Json): SearchIndex {
+  const members = toObject(value);
+  return { state: text(members, "state") as SearchIndex["state"], plants: integer(members, "plants") };
+}
+
 export function decodeAbout(value: Json): About {
   const members = toObject(value);
   const limits = toObject(members["limits"]);
@@ -326,6 +331,7 @@ export function decodeAbout(value: Json): About {
     started: optional(members, "started"),
     bytes: optionalInteger(members, "bytes"),
     log: members["log"] === undefined ? undefined : decodeAboutLog(members["log"]),
+    search_index: members["search_index"] === undefined ? undefined : decodeSearchIndex(members["search_index"]),
     limits: {
       max_body: integer(limits, "max_body"),
       max_header: integer(limits, "max_header"),

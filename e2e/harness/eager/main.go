@@ -1,6 +1,6 @@
 // Command eager serves a store as plantstore serve does, with options that make rare states
 // frequent: it flushes after a few plants, and repeats a delivery that failed at once. Tests
-// that kill it at random meet every step of both.
+// that kill it at random meet every step of both. It has an index of names, however few plants there are.
 package main
 
 import (
@@ -21,6 +21,7 @@ import (
 	"plantstore"
 	"plantstore/internal/app"
 	"plantstore/internal/postgres"
+	"plantstore/internal/rules"
 	"plantstore/internal/sqlite"
 	"plantstore/internal/webhook"
 )
@@ -31,7 +32,7 @@ func main() {
 	flags.String("log-format", "json", "it knows no other")
 	opts := app.Options{
 		Version: "eager", OwnsProcess: true, Log: slog.New(slog.NewJSONHandler(os.Stderr, nil)),
-		StoreTimeout: 30 * time.Second, MaxQueue: 8192, LogKeep: 7 * 24 * time.Hour, LogMaxBytes: 1 << 30, MaxBody: 1 << 20, MaxHeader: 32 << 10,
+		StoreTimeout: 30 * time.Second, MaxQueue: 8192, LogKeep: 7 * 24 * time.Hour, LogMaxBytes: 1 << 30, SearchIndex: rules.IndexOn, MaxBody: 1 << 20, MaxHeader: 32 << 10,
 		ReadHeaderTimeout: time.Minute, ReadTimeout: 30 * time.Second, WriteTimeout: 90 * time.Second, IdleTimeout: 2 * time.Minute,
 		ExportTimeout: time.Hour, ShutdownTimeout: time.Minute,
 		WebhookDelays: webhook.Delays{Attempt: 2 * time.Second, First: 200 * time.Millisecond, Max: time.Second},

@@ -304,11 +304,19 @@ class AboutLog:
 
 
 @dataclass(frozen=True)
+class SearchIndex:
+    """The index of names. state is "off", "building" or "ready"; plants is how many it has."""
+
+    state: str
+    plants: int
+
+
+@dataclass(frozen=True)
 class About:
     """A server. plants is None if the token may not read them.
 
-    started is when the server started, and bytes the size of its store on disk. They and log
-    are None if the token lacks the scope ops:read.
+    started is when the server started, and bytes the size of its store on disk. They, log and
+    search_index are None if the token lacks the scope ops:read.
     """
 
     version: str
@@ -319,3 +327,4 @@ class About:
     started: datetime | None = None
     bytes: int | None = None
     log: AboutLog | None = None
+    search_index: SearchIndex | None = None

@@ -23,6 +23,7 @@ from ._types import (
     LineError,
     NewToken,
     Plant,
+    SearchIndex,
     StoredPlant,
     TagCount,
     Token,
@@ -331,6 +332,10 @@ def _decode_about_log(value: Any) -> AboutLog:
     return AboutLog(member(value, "events", int), member(value, "bytes", int), _optional_time(value, "oldest"))
 
 
+def _decode_search_index(value: Any) -> SearchIndex:
+    return SearchIndex(member(value, "state", str), member(value, "plants", int))
+
+
 def decode_about(value: Any) -> About:
     return About(
         member(value, "version", str),
@@ -341,4 +346,5 @@ def decode_about(value: Any) -> About:
         _optional_time(value, "started"),
         optional(value, "bytes", int),
         _decode_about_log(value["log"]) if "log" in value else None,
+        _decode_search_index(value["search_index"]) if "search_index" in value else None,
     )

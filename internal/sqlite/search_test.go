@@ -1,0 +1,364 @@
+package sqlite
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"plantstore"
+	"plantstore/internal/rules"
+)
+
+// syllables make names and searches that have much in common. Some fold, some are longer than they
+// look, and some mean something to FTS5.
+var syllables = []string{
+	"a", "mon", "ste", "RA", "\u00c9", "e\u0301t\u00e9", "\u0444\u0438\u043a\u0443\u0441", "\u89c0\u97f3\u84ee", "\"", "*", "NEAR", "\x00", "\ufffe", "\u212a", "\U0001f335", "-", " ", " ", "'", "^", "\u05e9\u05e8\u05da", "\u0130", "\x01",
+}
+
+func anyText(r *rand.Rand, most int) string {
+	var b strings.Builder
+	for range r.IntN(most + 1) {
+		b.WriteString(syllables[r.IntN(len(syllables))])
+	}
+	return b.String()
+}
+
+// rename gives the plants of a batch other names. A few of them are too long for the index.
+func (l *comparison) rename(batch []plantstore.Write) []plantstore.Write {
+	for i := range batch {
+		batch[i].Plant.Name = anyText(l.Rand, 8)
+		if l.IntN(50) == 0 {
+			batch[i].Plant.Name += strings.Repeat("monstera ", maxIndexedName/8)
+		}
+	}
+	return batch
+}
+
+// compareSearches compares pages and scans of random searches.
+func (l *comparison) compareSearches(t *testing.T, s *Store, n int) {
+	t.Helper()
+	for range n {
+		q := plantstore.Query{Contains: anyText(l.Rand, 3), Limit: 1 + l.IntN(30)}
+		switch l.IntN(8) {
+		case 0:
+			q.Tag = plantstore.NewTag("t")
+		case 1:
+			q.Tags = []string{"", "t"}
+		case 2:
+			q.TagPrefix = new("t")
+		case 3:
+			q.Untagged = true
+		}
+		if l.IntN(3) == 0 {
+			q.Order = plantstore.ByIDDescending
+		}
+		if l.IntN(3) == 0 {
+			q.After = new(l.id())
+		}
+		want, got := scan(t, l.model, q), scan(t, s, q)
+		if !slices.Equal(got, want) {
+			t.Fatalf("%+v: %d plants, want %d", q, len(got), len(want))
+		}
+		got = nil
+		for {
+			page, err := s.List(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range page.Plants {
+				got = append(got, p.Plant)
+			}
+			if q.After = page.Next; q.After == nil {
+				break
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("pages of %+v: %d plants, want %d", q, len(got), len(want))
+		}
+	}
+}
+
+func scan(t *testing.T, s plantstore.Store, q plantstore.Query) (all []plantstore.Plant) {
+	t.Helper()
+	for p, err := range s.Scan(t.Context(), q, nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p.Plant)
+	}
+	return all
+}
+
+// stepIndex does what Run does for the index of names.
+func (l *comparison) stepIndex(t *testing.T) {
+	t.Helper()
+	if _, err := l.store.stepIndex(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (l *comparison) state(t *testing.T) plantstore.SearchIndex {
+	t.Helper()
+	stats, err := l.store.Stats(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stats.SearchIndex
+}
+
+// With an index of names, whatever is built, flushed or dropped, searches find what they find
+// without one.
+func TestSearchesWithTheIndexFindTheSamePlants(t *testing.T) {
+	states := map[string]int{}
+	for seed := range uint64(2) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			l := newComparison(t, seed)
+			l.store.IndexNames(rules.IndexOn)
+			for range 150 {
+				switch action := l.IntN(16); action {
+				case 0, 1, 2:
+					l.apply(t, l.rename(l.creates(t, 1+l.IntN(150), l.IntN(3))))
+				case 3, 4:
+					l.apply(t, l.rename(l.mixed(1+l.IntN(200))))
+				case 5, 6:
+					l.flush(t, 1+l.IntN(500))
+				case 7:
+					if _, err := l.store.idleFlush(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				case 8, 9:
+					l.stepIndex(t)
+				case 10:
+					path := l.copyFiles(t)
+					s := mustOpen(t, path, Serve)
+					l.compareSearches(t, s, 10)
+					mustClose(t, s)
+				case 11:
+					mode := l.store.indexNames
+					mustClose(t, l.store)
+					l.open(t)
+					l.store.IndexNames(mode)
+				case 12:
+					if l.IntN(4) == 0 {
+						l.store.IndexNames(rules.IndexOff)
+					} else {
+						l.store.IndexNames(rules.IndexOn)
+					}
+				case 13:
+					shared := mustOpen(t, l.path, Existing)
+					l.compareSearches(t, shared, 5)
+					mustClose(t, shared)
+				default:
+					l.compareSearches(t, l.store, 10)
+				}
+				states[l.state(t).State]++
+			}
+			l.compare(t, l.store)
+			if problems, err := l.store.Check(t.Context()); err != nil || len(problems) > 0 {
+				t.Fatalf("check: %v, %v", problems, err)
+			}
+		})
+	}
+	for _, state := range []string{plantstore.SearchOff, plantstore.SearchBuilding, plantstore.SearchReady} {
+		if states[state] < 10 {
+			t.Errorf("the index was in the states %v: the test covers too little", states)
+		}
+	}
+}
+
+// settle does what Run does for the index until it changes nothing more.
+func (l *comparison) settle(t *testing.T) {
+	t.Helper()
+	for {
+		next, err := l.store.stepIndex(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next == indexInterval {
+			return
+		}
+	}
+}
+
+// tables returns the tables of the index, also those that are to be dropped.
+func (l *comparison) tables(t *testing.T) string {
+	t.Helper()
+	return text(t, l.store.write.conn, "SELECT name FROM sqlite_schema WHERE name LIKE 'names%' OR name LIKE 'dropped%' ORDER BY name", 0)
+}
+
+func TestIndexIsBuiltAndDropped(t *testing.T) {
+	l := newComparison(t, 1)
+	l.apply(t, l.rename(l.creates(t, 500, 0)))
+	l.settle(t)
+	if got := l.tables(t); got != "" || l.state(t) != (plantstore.SearchIndex{State: plantstore.SearchOff}) {
+		t.Errorf("a small store has the tables %q, and the index is %+v", got, l.state(t))
+	}
+	l.store.IndexNames(rules.IndexOn)
+	l.settle(t)
+	for l.store.freezeRest() {
+		l.flush(t, idleFlushSize)
+	}
+	if got, want := l.state(t), (plantstore.SearchIndex{State: plantstore.SearchReady, Plants: l.store.plants.Load()}); got != want {
+		t.Errorf("the index is %+v, want %+v", got, want)
+	}
+	l.store.IndexNames(rules.IndexAuto)
+	l.settle(t)
+	if got := l.state(t).State; got != plantstore.SearchReady {
+		t.Errorf("with auto an index that exists is %s", got)
+	}
+	l.store.IndexNames(rules.IndexOff)
+	l.stepIndex(t)
+	if got := l.state(t).State; got != plantstore.SearchOff || !strings.Contains(l.tables(t), droppedPrefix) {
+		t.Errorf("the index is %s, with the tables %q", got, l.tables(t))
+	}
+	mustClose(t, l.store) // in the middle
+	l.open(t)
+	l.store.IndexNames(rules.IndexOff)
+	l.settle(t)
+	if got := l.tables(t); got != "" {
+		t.Errorf("these tables are left: %s", got)
+	}
+}
+
+func TestBuildContinuesAfterARestart(t *testing.T) {
+	l := newComparison(t, 1)
+	l.store.GenerationLimit.Rows = generationSize
+	l.apply(t, l.rename(l.creates(t, 2*indexGroup, 0)))
+	for l.store.freezeRest() {
+		l.flush(t, idleFlushSize)
+	}
+	l.store.IndexNames(rules.IndexOn)
+	l.stepIndex(t) // makes it
+	l.stepIndex(t)
+	want := l.state(t)
+	if want.State != plantstore.SearchBuilding || want.Plants == 0 || want.Plants > indexGroup {
+		t.Fatalf("after a step the index is %+v", want)
+	}
+	mustClose(t, l.store)
+	l.open(t)
+	l.store.IndexNames(rules.IndexOn)
+	if got := l.state(t); got != want {
+		t.Errorf("after a restart the index is %+v, want %+v", got, want)
+	}
+	l.compareSearches(t, l.store, 20)
+	l.settle(t)
+	if got := l.state(t); got.State != plantstore.SearchReady {
+		t.Errorf("the index is %+v", got)
+	}
+	l.compareSearches(t, l.store, 50)
+}
+
+func TestBuildingTakesBoundedSteps(t *testing.T) {
+	l := newComparison(t, 1)
+	batch := l.creates(t, 40, 0)
+	for i := range batch {
+		batch[i].Plant.Name = strings.Repeat("x", 100<<10)
+	}
+	l.apply(t, batch)
+	for l.store.freezeRest() {
+		l.flush(t, idleFlushSize)
+	}
+	l.store.IndexNames(rules.IndexOn)
+	l.stepIndex(t)
+	l.stepIndex(t)
+	if got := l.state(t).Plants; got != 3 { // they have 300 KiB
+		t.Errorf("a step reads %d plants with a name of 100 KiB", got)
+	}
+}
+
+func TestCheckComparesTheIndexWithTheNames(t *testing.T) {
+	l := newComparison(t, 1)
+	l.store.IndexNames(rules.IndexOn)
+	l.apply(t, l.rename(l.creates(t, 300, 0)))
+	for l.store.freezeRest() {
+		l.flush(t, idleFlushSize)
+	}
+	l.settle(t)
+	l.apply(t, l.rename(l.mixed(100)))
+	if problems, err := l.store.Check(t.Context()); err != nil || len(problems) > 0 {
+		t.Fatalf("check: %q, %v", problems, err)
+	}
+	for name, damage := range map[string]string{
+		"a plant too many": "REPLACE INTO names (rowid, name) VALUES (5000000, 'monstera')",
+		"another name":     "REPLACE INTO names (rowid, name) SELECT id, 'monstera' FROM stored WHERE id NOT IN " + unflushedIDs + " LIMIT 1",
+		"a plant too few":  "DELETE FROM names WHERE rowid IN (SELECT id FROM stored WHERE octet_length(name) > 10 AND id NOT IN " + unflushedIDs + " LIMIT 1)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := l.copyFiles(t)
+			c := openRaw(t, path)
+			if err := exec(c, damage); err != nil {
+				t.Fatal(err)
+			}
+			c.Close()
+			if problems := strings.Join(check(t, path), "\n"); !strings.Contains(problems, "the index of names differs") {
+				t.Errorf("got the problems %q", problems)
+			}
+		})
+	}
+}
+
+func TestSearchesReadTheIndexInOrder(t *testing.T) {
+	l := newComparison(t, 1)
+	l.store.IndexNames(rules.IndexOn)
+	l.settle(t)
+	for _, order := range []plantstore.Order{plantstore.ByID, plantstore.ByIDDescending} {
+		plan := text(t, l.store.write.conn, "EXPLAIN QUERY PLAN "+selectIndexed(&plantstore.Query{Order: order}, "stored.name"), 3)
+		if !strings.Contains(plan, "VIRTUAL TABLE INDEX") || !strings.Contains(plan, "SEARCH stored USING INTEGER PRIMARY KEY") || strings.Contains(plan, "TEMP B-TREE") {
+			t.Errorf("the plan of a search: %s", plan)
+		}
+	}
+}
+
+func TestIndexQuery(t *testing.T) {
+	const long = ` OR "` + longName + `"`
+	for text, want := range map[string]string{
+		"":                       "",
+		"a bc":                   "",
+		"Ñan":                    `("nan")` + long,
+		"stera de":               `("ste" AND "ter" AND "era")` + long,
+		`a"bc* NEAR(`:            `("a""b" AND """bc" AND "bc*" AND "nea" AND "ear" AND "ar(")` + long,
+		"ab\x00cd":               "",
+		"фикус":                  `("ФИК" AND "ИКУ" AND "КУС")` + long,
+		"観音蓮":                    `("観音蓮")` + long,
+		strings.Repeat("abc", 9): `("abc" AND "bca" AND "cab")` + long,
+	} {
+		if got := indexQuery(text); got != want {
+			t.Errorf("%q: got %s, want %s", text, got, want)
+		}
+	}
+	long32 := indexQuery("abcdefghijklmnopqrstuvwxyz0123456789")
+	if got := strings.Count(long32, " AND ") + 1; got != maxTrigrams {
+		t.Errorf("a long word is looked up by %d trigrams, want %d", got, maxTrigrams)
+	}
+}
+
+// Where many plants have the tag of a search, the index is read instead of them.
+func TestSearchesAmongManyTaggedPlants(t *testing.T) {
+	l := newComparison(t, 1)
+	l.store.GenerationLimit.Rows = generationSize
+	l.store.IndexNames(rules.IndexOn)
+	l.settle(t)
+	var batch []plantstore.Write
+	for i := range fewTagged + 500 {
+		p := plantstore.Plant{ID: plantstore.ID(i), Name: fmt.Sprintf("Monstera %d", i)}
+		if i%100 > 0 {
+			p.Tag = plantstore.NewTag("t")
+		}
+		batch = append(batch, plantstore.Write{Op: plantstore.Create, Plant: p})
+	}
+	l.apply(t, batch)
+	for l.store.freezeRest() {
+		l.flush(t, idleFlushSize)
+	}
+	for _, q := range []plantstore.Query{
+		{Contains: "stera 999", Tag: plantstore.NewTag("t")},
+		{Contains: "stera 100", Tag: plantstore.NewTag("t")},
+		{Contains: "stera 700", Tags: []string{"s", "t"}, Order: plantstore.ByIDDescending},
+	} {
+		if got, want := scan(t, l.store, q), scan(t, l.model, q); len(want) == 0 || !slices.Equal(got, want) {
+			t.Errorf("%+v: %v, want %v", q, got, want)
+		}
+	}
+}
