@@ -237,7 +237,11 @@ func TestTokenWithoutReadScopeCanCreate(t *testing.T) {
 	writer := s.Command("token", "create", "--name", "writer", "--scopes", "plants:write")
 	b := openTab(t, "http://"+s.Addr+"/")
 	b.signIn(writer)
+	b.see("h1", "Overview") // the first page that it can read
+	b.page("plants")
 	b.see("#state", "Your token cannot list plants")
+	b.press("/")
+	b.wait(`$('#search').checkVisibility() || document.activeElement.id !== 'search'`)
 	b.shot("forbidden")
 	b.create("7", "Fern", "")
 	b.see("@toast", "Plant 7 was created.")

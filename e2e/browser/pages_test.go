@@ -25,13 +25,13 @@ func (b *tab) page(name string) {
 	b.see(fmt.Sprintf(`[data-page="%s"] h1`, name), "")
 }
 
-// signInAs signs in with a token that cannot open the page of plants.
+// signInAs signs in with a token that cannot open the page of plants, and so begins with another.
 func (b *tab) signInAs(token string) {
 	b.t.Helper()
 	b.see("#sign-in", "Sign in")
 	b.write("#token", token+kb.Enter)
 	b.hidden("#sign-in")
-	b.see("#console", "Your token cannot open Plants")
+	b.see(`[data-page="overview"] h1`, "Overview")
 }
 
 // takeSecret returns the secret that the dialog shows, and closes it.
@@ -61,7 +61,19 @@ func TestTokenIsCreatedUsedAndRevoked(t *testing.T) {
 	b.click("@submit")
 	b.see("dialog @problem", `"name"`)
 	b.write("#token-name", "backup")
+	const chosen = `[...$$('dialog input:checked')].map((box) => box.value).join()`
+	for _, preset := range []struct{ name, scopes string }{
+		{"Operator", "events:read,tokens:read,tokens:write,webhooks:read,webhooks:write,ops:read"},
+		{"Read and write", "plants:read,plants:write"},
+	} {
+		b.eval(fmt.Sprintf(`{ const e = $('#token-preset'); e.value = %q; e.dispatchEvent(new Event('change')); }`, preset.name))
+		b.wait(fmt.Sprintf(`%s === %q`, chosen, preset.scopes))
+	}
+	b.click(`dialog input[value="ops:read"]`)
+	b.wait(`$('#token-preset').value === 'Custom'`)
+	b.click(`dialog input[value="ops:read"]`)
 	b.click(`dialog input[value="plants:write"]`)
+	b.wait(`$('#token-preset').value === 'Read only'`)
 	b.shot("token-form")
 	b.click("@submit")
 	secret := b.takeSecret("Token")
@@ -139,6 +151,18 @@ func TestNobodyCanGiveAwayMoreThanTheyHave(t *testing.T) {
 	b.open("http://" + s.Addr + "/#/webhooks")
 	b.see("#console", "Your token cannot open Webhooks")
 	b.see("#console", "It needs the scope webhooks:read or webhooks:write.")
+}
+
+// Whoever follows a link of the navigation is on the page that it leads to.
+func TestFocusFollowsToTheHeadingOfAPage(t *testing.T) {
+	t.Parallel()
+	b := openConsole(startServer(t))
+	for _, name := range []string{"overview", "activity", "webhooks", "tokens", "plants"} {
+		b.page(name)
+		b.wait(fmt.Sprintf(`document.activeElement === $('[data-page="%s"] h1')`, name))
+	}
+	b.eval("history.back()")
+	b.wait(`document.activeElement === $('[data-page="tokens"] h1')`)
 }
 
 func TestWebhookIsCreatedTestedAndDeleted(t *testing.T) {

@@ -25,9 +25,9 @@ import { page as webhooks, startAlerts, stopAlerts } from './webhooks.js';
 import { TOKEN, call, forgetNames, identify, onConnection, onUnauthorized, session } from './api.js';
 import { $, STILL_WAITING, busy, h, refocus, toast } from './dom.js';
 import { sentence } from './format.js';
-import { MENU, menu } from './grants.js';
+import { MENU, landing, menu } from './grants.js';
 import { loaded } from './list.js';
-import { forget, start, state } from './route.js';
+import { forget, go, start, state } from './route.js';
 import { format, parse } from './state.js';
 import { stopExport } from './export.js';
 import { startImport, stopImport } from './import.js';
@@ -64,8 +64,14 @@ function draw() {
     return;
   }
   const now = state();
+  const begin = landing(session.token().scopes);
+  if (!location.hash && begin !== now.page) { // no link to a page
+    go({ page: begin }, { replace: true });
+    return;
+  }
   const page = allowed().find(({ name }) => name === now.page);
-  if (open?.name !== page?.name || !open) {
+  const turned = open !== null && open.name !== (page?.name ?? '');
+  if (turned || !open) {
     close();
     const module = page ? MODULES[page.name] : nowhere;
     const root = h('div', { class: 'page', 'data-page': page?.name ?? 'nowhere' });
@@ -77,6 +83,9 @@ function draw() {
     h('a', { href: format({ page: name }), 'aria-current': name === now.page ? 'page' : undefined }, label));
   $('pages').replaceChildren(...allowed().map(link));
   open.module.show(open.root, now);
+  if (turned && !open.root.contains(document.activeElement)) { // the link that led here is gone
+    /** @type {HTMLElement | null} */ (open.root.querySelector('h1'))?.focus();
+  }
 }
 
 function close() {
@@ -92,7 +101,7 @@ const nowhere = {
   show(root, { page }) {
     const known = MENU.find(({ name }) => name === page);
     root.replaceChildren(h('div', { class: 'state' },
-      h('h1', {}, known ? `Your token cannot open ${known.label}` : 'There is no such page'),
+      h('h1', { tabindex: '-1' }, known ? `Your token cannot open ${known.label}` : 'There is no such page'),
       h('p', {}, known
         ? `It needs the scope ${known.scopes.join(' or ')}. Sign in with another token to see this page.`
         : 'Choose a page above.'),

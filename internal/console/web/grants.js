@@ -15,6 +15,27 @@ const SCOPES = {
 /** meaning says what a scope allows, or '' if that is not known. @param {string} scope */
 export const meaning = (scope) => SCOPES[scope] ?? '';
 
+/**
+ * PRESETS are the usual sets of scopes for a new token.
+ * @type {[string, string[]][]}
+ */
+const PRESETS = [
+  ['Read only', ['plants:read']],
+  ['Read and write', ['plants:read', 'plants:write']],
+  ['Follower', ['plants:read', 'events:read']],
+  ['Operator', ['events:read', 'tokens:read', 'tokens:write', 'webhooks:read', 'webhooks:write', 'ops:read']],
+];
+
+/** presets returns the sets of scopes that a token with these scopes can give. @param {string[]} own */
+export const presets = (own) => PRESETS.filter(([, scopes]) => scopes.every((scope) => own.includes(scope)));
+
+/** ordered returns scopes in their usual order, in which reading comes first. @param {string[]} scopes */
+export function ordered(scopes) {
+  const known = Object.keys(SCOPES);
+  const at = (/** @type {string} */ scope) => (known.includes(scope) ? known.indexOf(scope) : known.length);
+  return [...scopes].sort((a, b) => at(a) - at(b));
+}
+
 const DAY = 86_400_000;
 const LIFETIMES = /** @type {[string, number][]} */ ([['7 days', 7], ['30 days', 30], ['90 days', 90], ['1 year', 365]]);
 
@@ -56,6 +77,13 @@ export const MENU = [
   { name: 'webhooks', label: 'Webhooks', scopes: ['webhooks:read', 'webhooks:write'] },
   { name: 'tokens', label: 'Tokens', scopes: ['tokens:read', 'tokens:write'] },
 ];
+
+/**
+ * landing returns the page to begin with: the first one that a token with these scopes can read.
+ * @param {string[]} scopes
+ */
+export const landing = (scopes) => (
+  /** @type {Entry} */ (MENU.find((entry) => entry.scopes.every((scope) => !scope.endsWith(':read') || scopes.includes(scope)))).name);
 
 /** menu returns the entries for a token with these scopes. @param {string[]} scopes */
 export const menu = (scopes) => MENU.filter((entry) => entry.scopes.length === 0 || entry.scopes.some((scope) => scopes.includes(scope)));

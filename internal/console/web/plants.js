@@ -57,6 +57,9 @@ export const page = {
   key(key) {
     switch (key) {
       case '/':
+        if (!search().checkVisibility()) {
+          return false;
+        }
         search().focus();
         search().select();
         return true;

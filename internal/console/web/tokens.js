@@ -3,7 +3,7 @@
 import { API, Failure, allows, call, session } from './api.js';
 import { h, toast, visible, when } from './dom.js';
 import { plural } from './format.js';
-import { isOver, lifetimes, meaning } from './grants.js';
+import { isOver, lifetimes, meaning, ordered, presets } from './grants.js';
 import { checked, checks, fact, field, listPage, openForm, showSecret, words } from './parts.js';
 
 const TOKENS = `${API}/tokens`;
@@ -45,12 +45,31 @@ function row(/** @type {Listed} */ token) {
 function create() {
   const own = session.token();
   const name = h('input', { id: 'token-name', autocomplete: 'off', spellcheck: 'false', autofocus: '' });
-  const scopes = checks('Scopes', own.scopes.map((value) => ({ value, text: meaning(value), checked: value.startsWith('plants:') })));
+  const usual = presets(own.scopes);
+  const first = usual[0]?.[1] ?? [];
+  const scopes = checks('Scopes', ordered(own.scopes).map((value) => ({ value, text: meaning(value), checked: first.includes(value) })));
+  const boxes = [...scopes.querySelectorAll('input')];
+  const preset = h('select', {
+    id: 'token-preset',
+    onchange: () => boxes.forEach((box) => {
+      box.checked = usual[preset.selectedIndex]?.[1].includes(box.value) ?? box.checked;
+    }),
+  }, ...[...usual.map(([label]) => label), 'Custom'].map((label) => h('option', {}, label)));
+  scopes.addEventListener('change', () => {
+    const now = checked(scopes).join();
+    const same = usual.findIndex(([, some]) => ordered(some).join() === now);
+    preset.selectedIndex = same < 0 ? usual.length : same;
+  });
   const choices = lifetimes(own.expires, Date.now());
   const lifetime = h('select', {}, ...choices.map(({ label, usual }) => h('option', { selected: usual ? '' : undefined }, label)));
   openForm({
     title: 'New token',
-    body: [field('Name', name, 'Its purpose, for example: backup.'), scopes, field('Expires', lifetime)],
+    body: [
+      field('Name', name, 'Its purpose, for example: backup.'),
+      ...(usual.length > 0 ? [field('For', preset)] : []),
+      scopes,
+      field('Expires', lifetime),
+    ],
     action: 'Create',
     async run(options) {
       const body = JSON.stringify({ name: name.value.trim(), scopes: checked(scopes), expires: choices[lifetime.selectedIndex].expires });

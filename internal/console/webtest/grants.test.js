@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { isOver, lifetimes, menu } from '../web/grants.js';
+import { isOver, landing, lifetimes, menu, ordered, presets } from '../web/grants.js';
 
 const NOW = Date.parse('2026-11-16T05:00:00.123Z');
 
@@ -36,4 +36,19 @@ test('the menu has what the token may use', () => {
   assert.equal(names('tokens:read'), 'overview,tokens');
   assert.equal(names('webhooks:read', 'plants:read'), 'plants,overview,webhooks');
   assert.equal(names(), 'overview');
+});
+
+test('a token begins with the first page that it can read', () => {
+  assert.equal(landing(['tokens:read', 'plants:read']), 'plants');
+  assert.equal(landing(['plants:write']), 'overview');
+  assert.equal(landing(['events:read']), 'overview');
+  assert.equal(landing([]), 'overview');
+});
+
+test('presets are those that the token can give, and reading comes first', () => {
+  const names = (...scopes) => presets(scopes).map(([name]) => name).join();
+  assert.equal(names('plants:read'), 'Read only');
+  assert.equal(names('plants:write', 'plants:read', 'events:read'), 'Read only,Read and write,Follower');
+  assert.equal(names('tokens:write'), '');
+  assert.equal(ordered(['new:scope', 'ops:read', 'plants:write', 'plants:read']).join(), 'plants:read,plants:write,ops:read,new:scope');
 });
