@@ -189,12 +189,22 @@ func TestActivityFollowsTheLog(t *testing.T) {
 	b.see("#events tr >> nth=1", "Above")
 	b.hidden("#activity-news")
 
+	// Nor do they while the user works with them.
+	b.eval("scrollTo(0, 0)")
+	b.focus("#events a")
+	s.put("-5", `{"name":"While somebody reads"}`)
+	b.see("#activity-news", "1 new change. Show")
+	b.see("#events tr >> nth=0", "Further above")
+	b.eval("document.activeElement.blur()")
+	b.see("#events tr >> nth=0", "While somebody reads")
+	b.hidden("#activity-news")
+
 	// More than fits: the newest are shown, and what is between is on the next page.
 	s.Import(garden(2000))
 	s.put("-3", `{"name":"After the import"}`)
 	b.see("#events tr >> nth=0", "After the import")
 	b.wait("$$('#events tr').length === 200")
-	b.see("#activity-total", "2,004 changes since")
+	b.see("#activity-total", "2,005 changes since")
 
 	b.expect("net::ERR_")
 	s.Stop()

@@ -103,7 +103,7 @@ function mount(/** @type {HTMLElement} */ root) {
         onchange: (/** @type {any} */ { target }) => go({ ...state(), after: '', by: target.value }),
       }),
     ),
-    h('table', { id: 'activity', 'aria-labelledby': 'activity-title' }, h('thead', {},
+    h('table', { id: 'activity', 'aria-labelledby': 'activity-title', onmouseleave: release, onfocusout: release }, h('thead', {},
       h('tr', {}, ...columns.map((name) => h('th', { scope: 'col' }, name))),
     ), h('tbody', { id: 'events' })),
     h('div', { class: 'pager' },
@@ -213,10 +213,21 @@ function fill(/** @type {LogEvent[]} */ events, /** @type {string} */ before) {
   show();
 }
 
-// arrive shows new events at the top, or announces them if the user reads further down. If there
-// are more than it can show, it reads the newest ones instead of following.
+// reading reports whether the user reads, points at or works with the rows, which must not move then.
+const reading = () => scrollY >= 100 || $('activity').matches(':hover, :focus-within');
+
+// release goes on when the user has left the rows.
+function release(/** @type {MouseEvent | FocusEvent} */ { relatedTarget: to }) {
+  const stays = to instanceof Node && [$('activity'), $('activity-news')].some((part) => part.contains(to));
+  if (log.missed > 0 && !stays && !reading()) {
+    load();
+  }
+}
+
+// arrive shows new events at the top, or announces them while the user reads. If there are more
+// than it can show, it reads the newest ones instead of following.
 function arrive(/** @type {LogEvent[]} */ events) {
-  if (log.missed > 0 || scrollY >= 100) {
+  if (log.missed > 0 || reading()) {
     log.missed += events.length;
     if (log.missed > ROWS) {
       stop();

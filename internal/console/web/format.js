@@ -71,7 +71,7 @@ export function sentence(message) {
  */
 export function time(at, now = Date.now(), zone, locale) {
   const show = (/** @type {string | number} */ when, /** @type {Intl.DateTimeFormatOptions} */ options) =>
-    new Intl.DateTimeFormat(locale, { timeZone: zone, ...options }).format(new Date(when));
+    formatter(locale, { timeZone: zone, ...options }).format(new Date(when));
   const clock = show(at, { timeStyle: 'long' });
   const day = (/** @type {string | number} */ when) => show(when, { dateStyle: 'medium' });
   if (day(at) === day(now)) {
@@ -82,6 +82,17 @@ export function time(at, now = Date.now(), zone, locale) {
   }
   const sameYear = show(at, { year: 'numeric' }) === show(now, { year: 'numeric' });
   return sameYear ? `${show(at, { month: 'short', day: 'numeric' })}, ${clock}` : day(at);
+}
+
+/** @type {Map<string, Intl.DateTimeFormat>} */
+const formatters = new Map();
+
+// formatter returns a formatter of times. To build one takes much longer than to use it.
+function formatter(/** @type {string | undefined} */ locale, /** @type {Intl.DateTimeFormatOptions} */ options) {
+  const key = JSON.stringify([locale, options]);
+  const made = formatters.get(key) ?? new Intl.DateTimeFormat(locale, options);
+  formatters.set(key, made);
+  return made;
 }
 
 /** @type {Record<string, string>} */
