@@ -260,7 +260,8 @@ func (w *Writer) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopping.Err() == nil {
-		switch needed, now := min(inFlight(w.took, w.roundTrip()), cap(w.inFlight)), cap(w.inFlight)-w.withheld; {
+		now := cap(w.inFlight) - w.withheld
+		switch needed := min(inFlight(w.took, w.roundTrip(), now), cap(w.inFlight)); {
 		case needed < now:
 			w.withheld++
 			return
@@ -272,12 +273,13 @@ func (w *Writer) release() {
 	<-w.inFlight
 }
 
-// inFlight returns how many batches should be in flight to a distant store: three times as many as
-// it can work on during the time of one, because writes do not arrive evenly, and because a batch
-// that waits for those before it seems to take more work. If the network takes a third of the time or
-// less, more than one would only make them smaller.
-func inFlight(took, roundTrip time.Duration) int {
-	if took >= 3*roundTrip {
+// inFlight returns how many batches should be in flight to a distant store, where there are now so
+// many: three times as many as it can work on during the time of one, because writes do not arrive
+// evenly, and because a batch that waits for those before it seems to take more work. If the network
+// takes a third of the time or less, more than one would only make them smaller. While there is one,
+// none waits for others, and half of the time is enough.
+func inFlight(took, roundTrip time.Duration, now int) int {
+	if took >= 3*roundTrip || now == 1 && took >= 2*roundTrip {
 		return 1
 	}
 	work := max(took-roundTrip, 1)

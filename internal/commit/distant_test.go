@@ -100,10 +100,12 @@ func TestDistantStoreGetsSeveralBatchesAtOnce(t *testing.T) {
 
 func TestStoreThatIsBusyGetsOneBatchAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newDistantStore(100*time.Microsecond, 300*time.Microsecond)
-		writeFor(New(s, Options{}), 16, time.Second)
-		if s.most != 1 {
-			t.Errorf("%d batches in flight to a store that works for three quarters of the time, want 1", s.most)
+		for _, work := range []time.Duration{300 * time.Microsecond, 120 * time.Microsecond} {
+			s := newDistantStore(100*time.Microsecond, work)
+			writeFor(New(s, Options{}), 16, time.Second)
+			if s.most != 1 {
+				t.Errorf("%d batches in flight to a store that works for %v at a distance of 100 µs, want 1", s.most, work)
+			}
 		}
 	})
 }
