@@ -66,6 +66,7 @@ func fullPlan(plants int) plan {
 	p = append(p, stage{kinds: named(ours, oursPostgres), extra: importModes, name: "modes of imports"})
 	p = append(p, stage{kinds: named(ours), extra: measureWebhooks, name: "webhooks"})
 	p = append(p, stage{kinds: named(ours), extra: measureLimits, name: "limits"})
+	p = append(p, stage{kinds: named(ours, oursPostgres), extra: measureHistories(plants), name: "histories"})
 	for i, holder := range holders {
 		for _, connections := range []int{1, 4, 16, 64} {
 			if i > 0 && connections != 16 {
