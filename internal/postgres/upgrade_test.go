@@ -199,8 +199,10 @@ func TestUpgradedLogCarriesOn(t *testing.T) {
 		if stats := compareSize(t, s, url); stats.LastSeq != 8 || stats.Plants != 8 || stats.Events != 3 {
 			t.Errorf("%s: %+v", what, stats)
 		}
+		wantProblems(t, s)
 		s.KeepLog(time.Nanosecond, 0)
 		trimAll(t, s)
+		wantProblems(t, s)
 		if stats := compareSize(t, s, url); stats.LastSeq != 8 || stats.Plants != 8 || stats.Events != 0 {
 			t.Errorf("%s, after all of it was trimmed: %+v", what, stats)
 		}

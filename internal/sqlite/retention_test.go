@@ -198,6 +198,9 @@ func TestTrimmedLog(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		if problems, err := s.Check(t.Context()); err != nil || len(problems) > 0 {
+			t.Fatalf("check: %q, %v", problems, err)
+		}
 	})
 }
 
