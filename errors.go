@@ -13,69 +13,71 @@ type Code int32
 
 // The errors of the domain.
 const (
-	ErrNotJSON      Code = 40001 // the body is not JSON
-	ErrNotObject    Code = 40002 // the body is JSON, but not an object
-	ErrMissing      Code = 40003 // a required field is missing
-	ErrType         Code = 40004 // a field has the wrong type
-	ErrRange        Code = 40005 // an id is outside the range of int64
-	ErrParameter    Code = 40006 // a path, query or condition parameter is invalid
-	ErrNotCSV       Code = 40008 // a file or a record of it is not CSV
-	ErrIDTaken      Code = 40010 // another plant has this id
-	ErrNoToken      Code = 40101 // the request has no token
-	ErrBadToken     Code = 40102 // the token is unknown, malformed or revoked
-	ErrTokenExpired Code = 40103 // the token has expired
-	ErrScope        Code = 40301 // the token lacks the scope
-	ErrPrivilege    Code = 40302 // the token would have more rights than its creator
-	ErrNoPath       Code = 40401 // there is no such path
-	ErrNoPlant      Code = 40402 // there is no such plant
-	ErrNoTokenID    Code = 40403 // there is no token with this id
-	ErrNoWebhook    Code = 40404 // there is no such webhook
-	ErrMethod       Code = 40501 // the method is not allowed on this path
-	ErrTimeout      Code = 40801 // the request did not arrive in time
-	ErrLastToken    Code = 40901 // nobody could create tokens any more
-	ErrTooMany      Code = 40902 // the store already holds the maximum
-	ErrDisabled     Code = 40903 // the webhook is disabled or paused
-	ErrGone         Code = 41001 // the cursor is gone
-	ErrPrecondition Code = 41201 // If-Match or If-None-Match does not hold
-	ErrTooLarge     Code = 41301 // the body is too large
-	ErrMediaType    Code = 41501 // the body has the wrong media type
-	ErrRate         Code = 42901 // the client sends too many requests
-	ErrHeaders      Code = 43101 // the request header is too large
-	ErrInternal     Code = 50001 // the server failed
-	ErrUnavailable  Code = 50301 // overloaded, or the store cannot be reached
+	ErrNotJSON       Code = 40001 // the body is not JSON
+	ErrNotObject     Code = 40002 // the body is JSON, but not an object
+	ErrMissing       Code = 40003 // a required field is missing
+	ErrType          Code = 40004 // a field has the wrong type
+	ErrRange         Code = 40005 // an id is outside the range of int64
+	ErrParameter     Code = 40006 // a path, query or condition parameter is invalid
+	ErrTooManyToSort Code = 40007 // there are too many plants to sort by name
+	ErrNotCSV        Code = 40008 // a file or a record of it is not CSV
+	ErrIDTaken       Code = 40010 // another plant has this id
+	ErrNoToken       Code = 40101 // the request has no token
+	ErrBadToken      Code = 40102 // the token is unknown, malformed or revoked
+	ErrTokenExpired  Code = 40103 // the token has expired
+	ErrScope         Code = 40301 // the token lacks the scope
+	ErrPrivilege     Code = 40302 // the token would have more rights than its creator
+	ErrNoPath        Code = 40401 // there is no such path
+	ErrNoPlant       Code = 40402 // there is no such plant
+	ErrNoTokenID     Code = 40403 // there is no token with this id
+	ErrNoWebhook     Code = 40404 // there is no such webhook
+	ErrMethod        Code = 40501 // the method is not allowed on this path
+	ErrTimeout       Code = 40801 // the request did not arrive in time
+	ErrLastToken     Code = 40901 // nobody could create tokens any more
+	ErrTooMany       Code = 40902 // the store already holds the maximum
+	ErrDisabled      Code = 40903 // the webhook is disabled or paused
+	ErrGone          Code = 41001 // the cursor is gone
+	ErrPrecondition  Code = 41201 // If-Match or If-None-Match does not hold
+	ErrTooLarge      Code = 41301 // the body is too large
+	ErrMediaType     Code = 41501 // the body has the wrong media type
+	ErrRate          Code = 42901 // the client sends too many requests
+	ErrHeaders       Code = 43101 // the request header is too large
+	ErrInternal      Code = 50001 // the server failed
+	ErrUnavailable   Code = 50301 // overloaded, or the store cannot be reached
 )
 
 var codeText = map[Code]string{
-	ErrNotJSON:      "the body is not JSON",
-	ErrNotObject:    "the body is not a JSON object",
-	ErrMissing:      "a required field is missing",
-	ErrType:         "a field has the wrong type",
-	ErrRange:        "the id is outside the range of int64",
-	ErrParameter:    "a parameter is invalid",
-	ErrNotCSV:       "the body is not CSV",
-	ErrIDTaken:      "another plant has this id",
-	ErrNoToken:      "no bearer token",
-	ErrBadToken:     "the token is unknown, malformed or revoked",
-	ErrTokenExpired: "the token has expired",
-	ErrScope:        "the token does not have the scope",
-	ErrPrivilege:    "the token would have more rights than its creator",
-	ErrNoPath:       "no such path",
-	ErrNoPlant:      "no such plant",
-	ErrNoTokenID:    "no such token",
-	ErrNoWebhook:    "no such webhook",
-	ErrMethod:       "the method is not allowed here",
-	ErrTimeout:      "the request did not arrive in time",
-	ErrLastToken:    "this is the last token that can create others",
-	ErrTooMany:      "there are too many",
-	ErrDisabled:     "the webhook is disabled",
-	ErrGone:         "the cursor is gone",
-	ErrPrecondition: "the precondition does not hold",
-	ErrTooLarge:     "the body is too large",
-	ErrMediaType:    "the body has the wrong media type",
-	ErrRate:         "too many requests",
-	ErrHeaders:      "the request header is too large",
-	ErrInternal:     "the server failed",
-	ErrUnavailable:  "the store is unavailable",
+	ErrNotJSON:       "the body is not JSON",
+	ErrNotObject:     "the body is not a JSON object",
+	ErrMissing:       "a required field is missing",
+	ErrType:          "a field has the wrong type",
+	ErrRange:         "the id is outside the range of int64",
+	ErrParameter:     "a parameter is invalid",
+	ErrTooManyToSort: "there are too many plants to sort by name",
+	ErrNotCSV:        "the body is not CSV",
+	ErrIDTaken:       "another plant has this id",
+	ErrNoToken:       "no bearer token",
+	ErrBadToken:      "the token is unknown, malformed or revoked",
+	ErrTokenExpired:  "the token has expired",
+	ErrScope:         "the token does not have the scope",
+	ErrPrivilege:     "the token would have more rights than its creator",
+	ErrNoPath:        "no such path",
+	ErrNoPlant:       "no such plant",
+	ErrNoTokenID:     "no such token",
+	ErrNoWebhook:     "no such webhook",
+	ErrMethod:        "the method is not allowed here",
+	ErrTimeout:       "the request did not arrive in time",
+	ErrLastToken:     "this is the last token that can create others",
+	ErrTooMany:       "there are too many",
+	ErrDisabled:      "the webhook is disabled",
+	ErrGone:          "the cursor is gone",
+	ErrPrecondition:  "the precondition does not hold",
+	ErrTooLarge:      "the body is too large",
+	ErrMediaType:     "the body has the wrong media type",
+	ErrRate:          "too many requests",
+	ErrHeaders:       "the request header is too large",
+	ErrInternal:      "the server failed",
+	ErrUnavailable:   "the store is unavailable",
 }
 
 // Error returns a short description of the code.

@@ -3,11 +3,14 @@ package plantstore
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"iter"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Store stores plants, tokens and webhooks, and the log of changes. All methods are safe
@@ -97,7 +100,8 @@ type Plants interface {
 
 	// List returns one page of the plants that match the query, in its order. It
 	// does a bounded amount of work, so a page may have fewer plants than the limit
-	// and still not be the last.
+	// and still not be the last. If there are more than MaxSorted plants to examine in
+	// an order by name, or they are too large, List and Scan fail with ErrTooManyToSort.
 	List(ctx context.Context, q Query) (Page, error)
 
 	// Scan yields every plant that matches the query, in its order, from one
@@ -339,8 +343,10 @@ type Query struct {
 	IDs []ID
 	// Order is the order of the plants. If it is empty, it is ByID.
 	Order Order
-	// After, if not nil, selects plants that come after this id in the order.
+	// After, if not nil, selects plants that come after this id in an order by id.
 	After *ID
+	// AfterName, if not empty, selects plants that come after this position in an order by name.
+	AfterName NameCursor
 	// Tag, Tags, TagPrefix and Untagged select plants by their tags. A plant is selected if
 	// one of them does, or if all of them are absent: Tag, if present, and Tags, MaxTags at
 	// most, select plants with exactly these tags, TagPrefix, if not nil, those with a tag
@@ -374,14 +380,67 @@ type Count struct {
 // Order is an order of plants.
 type Order string
 
-// The orders.
+// The orders. By name means by the folded name, in which case and diacritics are ignored as in
+// searches, then by the name, both in the order of their bytes, and then by the id. The
+// descending order is the exact reverse.
 const (
-	ByID           Order = "id"
-	ByIDDescending Order = "-id"
+	ByID             Order = "id"
+	ByIDDescending   Order = "-id"
+	ByName           Order = "name"
+	ByNameDescending Order = "-name"
 )
 
 // Orders lists every order.
-func Orders() []Order { return []Order{ByID, ByIDDescending} }
+func Orders() []Order { return []Order{ByID, ByIDDescending, ByName, ByNameDescending} }
+
+// ByName reports whether the order is one by name.
+func (o Order) ByName() bool { return strings.TrimPrefix(string(o), "-") == string(ByName) }
+
+// MaxSorted is how many plants a query by name may examine: those that its tags select, or else
+// all of the store.
+const MaxSorted = 1_000_000
+
+// maxSortedName is how many bytes of a name an order by name looks at.
+const maxSortedName = 1 << 10
+
+// SortedName returns the beginning of a name that an order by name looks at.
+func SortedName(name string) string {
+	if len(name) <= maxSortedName {
+		return name
+	}
+	end := maxSortedName
+	for !utf8.RuneStart(name[end]) {
+		end--
+	}
+	return name[:end]
+}
+
+// NamePosition is the position of a plant in an order by name.
+type NamePosition struct {
+	Name string // its [SortedName]
+	ID   ID
+}
+
+// NameCursor is a position in an order by name. It is opaque, and has at most 1400 letters, digits,
+// '-', '_' and '.'.
+type NameCursor string
+
+// Cursor returns the cursor of a position.
+func (p NamePosition) Cursor() NameCursor {
+	return NameCursor(p.ID.String() + "." + base64.RawURLEncoding.EncodeToString([]byte(p.Name)))
+}
+
+// Position returns the position of a cursor, or ErrParameter if the cursor is malformed.
+func (c NameCursor) Position() (NamePosition, error) {
+	id, name, _ := strings.Cut(string(c), ".")
+	n, badID := strconv.ParseInt(id, 10, 64)
+	text, badName := base64.RawURLEncoding.DecodeString(name)
+	p := NamePosition{Name: string(text), ID: ID(n)}
+	if badID != nil || badName != nil || len(text) > maxSortedName || !utf8.Valid(text) || p.Cursor() != c {
+		return NamePosition{}, Errorf(ErrParameter, "malformed cursor %q", Shorten(string(c)))
+	}
+	return p, nil
+}
 
 // Descending reports whether the order is the reverse of another.
 func (o Order) Descending() bool { return strings.HasPrefix(string(o), "-") }
@@ -447,8 +506,10 @@ func (q *Query) SelectsTag(t Tag) bool {
 // Page is one page of plants.
 type Page struct {
 	Plants []StoredPlant
-	// Next is the After of the next page, or nil if this page is the last.
-	Next *ID
+	// Next is the After of the next page, and NextName its AfterName in an order by name. Both
+	// are absent if this page is the last.
+	Next     *ID
+	NextName NameCursor
 	// Count is how many plants match the query. It is nil if the query does not ask for it, or
 	// if that would be too much work.
 	Count *Count

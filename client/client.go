@@ -398,8 +398,8 @@ func (c *Client) List(ctx context.Context, q plantstore.Query) iter.Seq2[plantst
 	q.Limit, q.Count = cmp.Or(q.Limit, 1000), false
 	return paged(q, func(q *plantstore.Query) ([]plantstore.StoredPlant, bool, error) {
 		page, err := c.Page(ctx, *q)
-		q.After = page.Next
-		return page.Plants, page.Next != nil, err
+		q.After, q.AfterName = page.Next, page.NextName
+		return page.Plants, page.Next != nil || page.NextName != "", err
 	})
 }
 

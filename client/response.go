@@ -25,6 +25,10 @@ func queryParams(q plantstore.Query) (url.Values, error) {
 	if q.IDs != nil {
 		done := func(id plantstore.ID) bool { return q.After != nil && id <= *q.After }
 		params.Set("id", wire.FormatIDs(slices.DeleteFunc(slices.Clone(q.IDs), done)))
+	} else if q.Order.ByName() {
+		if q.AfterName != "" {
+			params.Set("after", string(q.AfterName))
+		}
 	} else if q.After != nil {
 		params.Set("after", q.After.String())
 	}
@@ -238,6 +242,12 @@ func (r *response) page(q *plantstore.Query) (page plantstore.Page, err error) {
 	var link url.Values
 	if link, ok, err = r.next(); !ok {
 		return page, err
+	}
+	if q.Order.ByName() {
+		if page.NextName = plantstore.NameCursor(link.Get("after")); page.NextName == "" || page.NextName == q.AfterName {
+			return page, fmt.Errorf("the next page starts after %q, but this page already started after %q", plantstore.Shorten(string(page.NextName)), plantstore.Shorten(string(q.AfterName)))
+		}
+		return page, nil
 	}
 	first, _, _ := strings.Cut(link.Get("id"), ",")
 	number, err := strconv.ParseInt(cmp.Or(first, link.Get("after")), 10, 64)

@@ -25,7 +25,7 @@ type exportCommand struct {
 }
 
 func (exportCommand) Help() string {
-	return `Writes a consistent snapshot of every plant, in order of id, in a format that import reads. The file appears under its name only when it is complete, and only its owner can read it. An existing file or link is not replaced without --force.
+	return `Writes a consistent snapshot of every plant, in order of id unless --order is given, in a format that import reads. The file appears under its name only when it is complete, and only its owner can read it. An existing file or link is not replaced without --force.
 
 With --db no server and no token are needed: the store is read from its file, which is not changed, even if an older release wrote it or a server is using it.
 
@@ -38,6 +38,9 @@ Examples:
 }
 
 func (c *exportCommand) Run(ctx context.Context, std streams) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	format, err := pickFormat(c.File, c.Format)
 	if err != nil {
 		return err

@@ -172,14 +172,30 @@ func (f searchFlags) query() plantstore.Query {
 // filterFlags say which plants a list or an export contains.
 type filterFlags struct {
 	searchFlags
-	Order plantstore.Order `enum:"id,-id" default:"id" placeholder:"ORDER" help:"The order of the plants: id, or -id for the greatest id first (${default})."`
-	After *plantstore.ID   `placeholder:"ID" help:"Only plants that come after this id in the order."`
+	Order     plantstore.Order      `enum:"id,-id,name,-name" default:"id" placeholder:"ORDER" help:"The order of the plants: id, -id, name or -name (${default}). By name takes a million plants at most."`
+	After     *plantstore.ID        `placeholder:"ID" help:"Only plants that come after this id in the order."`
+	AfterName plantstore.NameCursor `placeholder:"CURSOR" help:"Only plants that come after this position in an order by name, as list prints it."`
 }
 
 func (f filterFlags) query() plantstore.Query {
 	query := f.searchFlags.query()
-	query.Order, query.After = f.Order, f.After
+	query.Order, query.After, query.AfterName = f.Order, f.After, f.AfterName
 	return query
+}
+
+// check refuses a position in another order.
+func (f filterFlags) check() error {
+	switch {
+	case f.After != nil && f.Order.ByName():
+		return usage("--after is an id: use --after-name in an order by name")
+	case f.AfterName != "" && !f.Order.ByName():
+		return usage("--after-name needs --order=name or --order=-name")
+	case f.AfterName != "":
+		if _, err := f.AfterName.Position(); err != nil {
+			return usage("--after-name must be what list prints, got %q", plantstore.Shorten(string(f.AfterName)))
+		}
+	}
+	return nil
 }
 
 type listCommand struct {
@@ -195,6 +211,7 @@ func (listCommand) Help() string {
 
 Examples:
   plantstore list --q 'deliciosa monst'
+  plantstore list --order name
   plantstore list --order=-id --limit 10
   plantstore list --tag tropical --tag shade --untagged
   plantstore list --q monst --count
@@ -205,6 +222,9 @@ Examples:
 // were given.
 func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.Client, std streams) (err error) {
 	defer func() { err = interruption(ctx, "the list", err) }()
+	if err := c.check(); err != nil {
+		return err
+	}
 	if c.Count {
 		return c.printCount(ctx, api, std.out)
 	}
@@ -214,7 +234,7 @@ func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.C
 	if c.Limit > 0 {
 		query.Limit = min(c.Limit+1, 1000)
 	}
-	var last plantstore.ID
+	var last plantstore.Plant
 	for plant, err := range api.List(ctx, query) {
 		if err != nil {
 			return errors.Join(err, show.Out.Flush())
@@ -223,7 +243,12 @@ func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.C
 			if err := show.Close(); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(std.err, "There are more: plantstore %s\n", cli.WithFlag(line.Args, "--after", last.String()))
+			next := cli.WithFlag(line.Args, "--after", last.ID.String())
+			if c.Order.ByName() {
+				at := plantstore.NamePosition{Name: plantstore.SortedName(last.Name), ID: last.ID}
+				next = cli.WithFlag(line.Args, "--after-name", string(at.Cursor()))
+			}
+			_, err := fmt.Fprintf(std.err, "There are more: plantstore %s\n", next)
 			return err
 		}
 		encoded, err := wire.AppendNewPlant(nil, plant.Plant)
@@ -233,14 +258,14 @@ func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.C
 		if err := show.row(plantRow(plant.Plant)+"\n", encoded); err != nil {
 			return err
 		}
-		last = plant.ID
+		last = plant.Plant
 	}
 	return show.Close()
 }
 
 func (c *listCommand) printCount(ctx context.Context, api *client.Client, out io.Writer) error {
-	if c.After != nil {
-		return usage("--count counts all plants that match: do not combine it with --after")
+	if c.After != nil || c.AfterName != "" {
+		return usage("--count counts all plants that match: do not combine it with --after or --after-name")
 	}
 	query := c.query()
 	query.Limit, query.Count = 1, true

@@ -131,7 +131,7 @@ func queryArg(args map[string]any) plantstore.Query {
 	q := plantstore.Query{
 		After: idArg(args, "after"), Contains: arg[string](args, "q"), Limit: int(arg[float64](args, "limit")),
 		Details: arg[bool](args, "details"), Order: plantstore.Order(arg[string](args, "order")), Untagged: arg[bool](args, "untagged"),
-		Count: arg[bool](args, "count"),
+		Count: arg[bool](args, "count"), AfterName: plantstore.NameCursor(arg[string](args, "afterName")),
 	}
 	if tag, ok := args["tag"].(string); ok {
 		q.Tag = plantstore.NewTag(tag)

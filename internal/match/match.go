@@ -62,6 +62,9 @@ func (m *Matcher) Match(name string) bool {
 	return true
 }
 
+// AppendFolded appends a name in the form in which names are compared.
+func (m *Matcher) AppendFolded(dst []byte, name string) []byte { return m.fold(dst, name) }
+
 // fold appends s in a form that is equal for texts that differ only in case and diacritics.
 func (m *Matcher) fold(dst []byte, s string) []byte {
 	for len(s) > 0 {

@@ -365,6 +365,8 @@ func (s *Store) withPooledConn(ctx context.Context, p *pool, f func(context.Cont
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, plantstore.ErrTooManyToSort):
+		return err // not that of a connection, which may have been closed to read no more of what is large
 	case c.IsClosed(), errors.Is(err, errNotReplicated),
 		errors.Is(err, context.DeadlineExceeded): // between two statements, which leaves the connection as it is
 		return connError{err}

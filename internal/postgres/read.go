@@ -22,6 +22,8 @@ const (
 	searchBudget = 100_000
 	// fetchSize is how many plants are fetched at once.
 	fetchSize = 1000
+	// sortedFetchSize is how many are fetched at once for an order by name.
+	sortedFetchSize = 5000
 	// maxDrain is how many bytes of rows that nobody wants are read, so that their connection
 	// can be used again. Beyond that a new one is cheaper.
 	maxDrain = 4 << 20
@@ -128,6 +130,15 @@ func (s *Store) Decide(ctx context.Context, batch []plantstore.Write) ([]plantst
 // List returns one page. Its plants are counted in a snapshot of their own: to stop reading large
 // plants may close the connection.
 func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
+	if q.Order.ByName() {
+		return read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) (page plantstore.Page, err error) {
+			err = inSnapshot(ctx, c, func() error {
+				page, err = listByName(ctx, c, q)
+				return err
+			})
+			return page, err
+		})
+	}
 	page, err := read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) (page plantstore.Page, err error) {
 		b := rules.NewPageBuilder(q, searchBudget)
 		if q.Contains == "" && q.TagPrefix == nil && !q.Untagged && !slices.ContainsFunc(q.ExactTags(), isLongTag) {
@@ -155,6 +166,28 @@ func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 		return count, err
 	})
 	return page, err
+}
+
+// listByName returns one page of a query by name, in a snapshot.
+func listByName(ctx context.Context, c *pgx.Conn, q plantstore.Query) (plantstore.Page, error) {
+	b, err := rules.NewNamePageBuilder(q)
+	if err != nil {
+		return plantstore.Page{}, err
+	}
+	unsorted, all := rules.Unsorted(q)
+	if all {
+		state, err := readLogState(ctx, c)
+		if err != nil {
+			return plantstore.Page{}, err
+		}
+		if err := rules.CheckSorted(state.plants); err != nil {
+			return plantstore.Page{}, err
+		}
+	}
+	if err := each(ctx, c, unsorted, sortedFetchSize, b.Add); err != nil {
+		return plantstore.Page{}, err
+	}
+	return b.Page()
 }
 
 // Scan yields all plants from one snapshot. A scan takes as long as its consumer
@@ -186,7 +219,7 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 					}
 					*at = plantstore.Position{Store: state.Store, Seq: state.Last, Time: state.time}.Cursor()
 				}
-				return each(ctx, c, q, fetchSize, func(p plantstore.StoredPlant) bool {
+				one := func(p plantstore.StoredPlant) bool {
 					timeout.Stop()
 					if matches(p.Plant) {
 						yielded = true
@@ -194,7 +227,11 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 					}
 					timeout.Reset(s.callTimeout)
 					return !stopped
-				})
+				}
+				if q.Order.ByName() {
+					return rules.ScanByName(q, one, func(q plantstore.Query) (plantstore.Page, error) { return listByName(ctx, c, q) })
+				}
+				return each(ctx, c, q, fetchSize, one)
 			})
 		})
 		if yielded { // plants that have been yielded cannot be taken back
@@ -255,7 +292,8 @@ func eachOf(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, col
 	ids := q.IDs
 	if ids == nil && q.TagPrefix != nil && !q.Untagged {
 		var err error
-		if ids, err = taggedFrom(ctx, c, &q, first); err != nil {
+		most := max(maxTagged, min(q.Limit, plantstore.MaxSorted))
+		if ids, err = taggedFrom(ctx, c, &q, first, most); err != nil {
 			return err
 		}
 	}
@@ -302,10 +340,10 @@ func eachOf(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, col
 // taggedFrom returns the ids of the plants, from one on, whose tag may be one that the query selects, in
 // its order. If there are too many, it returns nil: then it takes no more work to look for them
 // among all plants.
-func taggedFrom(ctx context.Context, c *pgx.Conn, q *plantstore.Query, first plantstore.ID) ([]plantstore.ID, error) {
+func taggedFrom(ctx context.Context, c *pgx.Conn, q *plantstore.Query, first plantstore.ID, most int) ([]plantstore.ID, error) {
 	ids, plants := []plantstore.ID{}, 0
 	add := func(from string, before *string) error {
-		for id, err := range inOrder(ctx, c, pgx.RowTo[int64], selectTaggedFrom, from, before, maxTagged+1-plants) {
+		for id, err := range inOrder(ctx, c, pgx.RowTo[int64], selectTaggedFrom, from, before, most+1-plants) {
 			if err != nil {
 				return err
 			}
@@ -328,7 +366,7 @@ func taggedFrom(ctx context.Context, c *pgx.Conn, q *plantstore.Query, first pla
 			err = add(start, new(start+"\x01")) // the first text after it, see [selectTags]
 		}
 	}
-	if err != nil || plants > maxTagged {
+	if err != nil || plants > most {
 		return nil, err
 	}
 	slices.SortFunc(ids, q.CompareIDs)

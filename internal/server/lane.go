@@ -39,6 +39,7 @@ const (
 	accessUnits    = 6 // reads of all tokens or webhooks: those that check tokens use the same connections
 	searchesSize   = 16
 	searchUnits    = 2
+	sortUnits      = 6                    // orders by name examine up to ten times as much as a search
 	exportUnits    = 3                    // more if the store runs fewer exports at once than fit
 	mostExports    = searchesSize * 3 / 4 // leaves room for searches
 	streamsSize    = 256

@@ -52,6 +52,13 @@ func readQuery(r *http.Request) (plantstore.Query, url.Values, error) {
 		case "limit":
 			query.Limit = readLimit(value, problems)
 		case "after":
+			if plantstore.Order(r.URL.Query().Get("order")).ByName() {
+				query.AfterName = plantstore.NameCursor(value)
+				if _, err := query.AfterName.Position(); err != nil {
+					problems.Add(plantstore.ErrParameter, `"after" must be what the Link of a page in this order has, got %q`, plantstore.Shorten(value))
+				}
+				break
+			}
 			id, err := parseID(value)
 			if err != nil {
 				problems.Add(plantstore.ErrParameter, `"after" %v`, err)

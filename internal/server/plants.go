@@ -113,7 +113,10 @@ func (s *Server) listPlants(c *call) error {
 		return s.exportPlants(c, query, params, media)
 	}
 	name, units := reads, int64(listUnits)
-	if query.Filtered() {
+	switch {
+	case query.Order.ByName():
+		name, units = searches, sortUnits
+	case query.Filtered():
 		name, units = searches, searchUnits
 	}
 	page, err := inTurn(c, name, units, func(ctx context.Context) (plantstore.Page, error) { return s.Store.List(ctx, query) })
@@ -123,13 +126,16 @@ func (s *Server) listPlants(c *call) error {
 	if query.Count {
 		c.w.Header().Set(wire.HeaderCount, wire.FormatCount(page.Count))
 	}
-	if page.Next != nil {
-		if query.IDs != nil {
-			done, _ := slices.BinarySearch(query.IDs, *page.Next+1)
-			params.Set("id", wire.FormatIDs(query.IDs[done:]))
-		} else {
-			params.Set("after", page.Next.String())
-		}
+	switch {
+	case page.NextName != "":
+		params.Set("after", string(page.NextName))
+		c.linkNext("/plants", params)
+	case page.Next != nil && query.IDs != nil:
+		done, _ := slices.BinarySearch(query.IDs, *page.Next+1)
+		params.Set("id", wire.FormatIDs(query.IDs[done:]))
+		c.linkNext("/plants", params)
+	case page.Next != nil:
+		params.Set("after", page.Next.String())
 		c.linkNext("/plants", params)
 	}
 	return writePage(c, page.Plants, plantTexts, func(dst []byte, p plantstore.StoredPlant) ([]byte, error) {

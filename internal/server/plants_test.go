@@ -256,6 +256,14 @@ func TestListIsPagedByItsLinks(t *testing.T) {
 		s.follow(t, "?limit=3&tag=x&tag="+url.QueryEscape("a&b=c ü"), tagged, 3)
 		s.follow(t, "?limit=3&tag_prefix="+url.QueryEscape("a&b"), tagged, 3)
 		s.call(t, "GET", "?order=-id&after=-50", "").wantPlants(t)
+		byName := slices.SortedFunc(slices.Values(all), func(a, b plantstore.Plant) int { return strings.Compare(a.Name, b.Name) })
+		s.follow(t, "?order=name&limit=5", byName, 5)
+		s.call(t, "GET", "?order=name", "", "Accept: application/x-ndjson").wantLines(t, byName...)
+		slices.Reverse(byName)
+		s.follow(t, "?order=-name&limit=23&count=true", byName, 1)
+		s.follow(t, "?order=-name&limit=1&q=1&untagged=true&tag=x", slices.DeleteFunc(slices.Clone(byName), func(p plantstore.Plant) bool {
+			return !strings.Contains(p.Name, "1") || p.Tag != (plantstore.Tag{})
+		}), 8)
 		for query, want := range map[string]string{"": "23", "?limit=1": "23", "?limit=1&after=500": "23", "?tag=x": "0", "?order=-id&limit=1&q=plant&tag_prefix=a": "8"} {
 			got := s.call(t, "GET", query+"&count=true", "")
 			if query == "" {
@@ -374,39 +382,41 @@ func TestListIsBounded(t *testing.T) {
 func TestListRefusesUnknownParameters(t *testing.T) {
 	s := start(t, servertest.Options{})
 	for query, texts := range map[string][]string{
-		"limit=0":            {`"limit"`, `"0"`},
-		"limit=-1":           {`"limit"`, `"-1"`},
-		"limit=x":            {`"limit"`},
-		"limit=1.0":          {`"limit"`},
-		"limit=":             {`"limit"`},
-		"after=x":            {`"after"`},
-		"after=":             {`"after"`},
-		"after=1e3":          {`"after"`},
-		"limt=5":             {`"limt"`, "id, order, limit, after, tag, tag_prefix, untagged, q, count, details"},
-		"Limit=5":            {`"Limit"`},
-		"order=name+":        {`"order" must be id or -id, got "name "`},
-		"order=id&order=id":  {`"order"`, "2 times"},
-		"untagged=yes":       {`"untagged" must be true or false, got "yes"`},
-		"tag=a&tag=%ff":      {`"tag"`, "UTF-8"},
-		"tag_prefix=%ff":     {`"tag_prefix"`, "UTF-8"},
-		"tag=%ff":            {`"tag"`, "UTF-8"},
-		"q=%zz":              {"query"},
-		"q=+":                {`"q" has nothing to search for`},
-		"q=%CC%81":           {`"q" has nothing to search for`}, // a combining acute accent
-		"a=1&limit=x&z=1":    {`"a"`, `"limit"`, `"z"`},
-		"limit=5;after=1":    {"query"},
-		"after=1&after=1":    {`"after"`},
-		"cursor=abc&limit=5": {`"cursor"`},
-		"id=":                {`"id" must be an integer`},
-		"id=1,":              {`"id" must be an integer`},
-		"id=1,+2":            {`"id" must be an integer`, `" 2"`},
-		"id=1&id=2":          {`"id"`, "2 times"},
-		"id=1&limit=5":       {`"id" selects plants by itself`},
-		"id=1&after=0":       {`"id" selects plants by itself`},
-		"id=1&tag=a":         {`"id" selects plants by itself`},
-		"id=1&q=a":           {`"id" selects plants by itself`},
-		"id=1&order=-id":     {`"id" selects plants by itself`},
-		"id=1&untagged=true": {`"id" selects plants by itself`},
+		"limit=0":             {`"limit"`, `"0"`},
+		"limit=-1":            {`"limit"`, `"-1"`},
+		"limit=x":             {`"limit"`},
+		"limit=1.0":           {`"limit"`},
+		"limit=":              {`"limit"`},
+		"after=x":             {`"after"`},
+		"after=":              {`"after"`},
+		"after=1e3":           {`"after"`},
+		"limt=5":              {`"limt"`, "id, order, limit, after, tag, tag_prefix, untagged, q, count, details"},
+		"Limit=5":             {`"Limit"`},
+		"order=name+":         {`"order" must be id, -id, name or -name, got "name "`},
+		"order=name&after=5":  {`"after" must be what the Link of a page in this order has, got "5"`},
+		"order=id&after=5.YQ": {`"after" must be an integer`},
+		"order=id&order=id":   {`"order"`, "2 times"},
+		"untagged=yes":        {`"untagged" must be true or false, got "yes"`},
+		"tag=a&tag=%ff":       {`"tag"`, "UTF-8"},
+		"tag_prefix=%ff":      {`"tag_prefix"`, "UTF-8"},
+		"tag=%ff":             {`"tag"`, "UTF-8"},
+		"q=%zz":               {"query"},
+		"q=+":                 {`"q" has nothing to search for`},
+		"q=%CC%81":            {`"q" has nothing to search for`}, // a combining acute accent
+		"a=1&limit=x&z=1":     {`"a"`, `"limit"`, `"z"`},
+		"limit=5;after=1":     {"query"},
+		"after=1&after=1":     {`"after"`},
+		"cursor=abc&limit=5":  {`"cursor"`},
+		"id=":                 {`"id" must be an integer`},
+		"id=1,":               {`"id" must be an integer`},
+		"id=1,+2":             {`"id" must be an integer`, `" 2"`},
+		"id=1&id=2":           {`"id"`, "2 times"},
+		"id=1&limit=5":        {`"id" selects plants by itself`},
+		"id=1&after=0":        {`"id" selects plants by itself`},
+		"id=1&tag=a":          {`"id" selects plants by itself`},
+		"id=1&q=a":            {`"id" selects plants by itself`},
+		"id=1&order=-id":      {`"id" selects plants by itself`},
+		"id=1&untagged=true":  {`"id" selects plants by itself`},
 
 		"tag=a" + strings.Repeat("&tag=a", 32):    {`"tag" must be given at most 32 times, got 33`},
 		"tag_prefix=" + strings.Repeat("a", 4097): {`"tag_prefix" must have at most 4096 bytes, got 4097`},

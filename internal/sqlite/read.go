@@ -95,10 +95,13 @@ func (snap *snapshot) find(ids []plantstore.ID, found func(plantstore.StoredPlan
 // List returns one page.
 func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
 	pool := s.lists
-	if q.Filtered() {
+	if q.Filtered() || q.Order.ByName() {
 		pool = s.search
 	}
 	return readSnapshot(ctx, pool, func(snap *snapshot) (plantstore.Page, error) {
+		if q.Order.ByName() {
+			return snap.listByName(q)
+		}
 		b := rules.NewPageBuilder(q, searchBudget)
 		if err := snap.each(q, b.Add); err != nil {
 			return plantstore.Page{}, err
@@ -108,6 +111,25 @@ func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 		page.Count = count
 		return page, err
 	})
+}
+
+// listByName returns one page of a query by name.
+func (snap *snapshot) listByName(q plantstore.Query) (plantstore.Page, error) {
+	b, err := rules.NewNamePageBuilder(q)
+	if err != nil {
+		return plantstore.Page{}, err
+	}
+	unsorted, all := rules.Unsorted(q)
+	if all {
+		// The table has at least as many plants as the store, but for one in each row after it.
+		if err := rules.CheckSorted(snap.plants - (snap.Last - snap.flushed)); err != nil {
+			return plantstore.Page{}, err
+		}
+	}
+	if err := snap.each(unsorted, b.Add); err != nil {
+		return plantstore.Page{}, err
+	}
+	return b.Page()
 }
 
 // Scan yields all plants from one snapshot.
@@ -128,6 +150,12 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 				return false, err
 			}
 			*at = position.Cursor()
+		}
+		if q.Order.ByName() {
+			return stopped, rules.ScanByName(q, func(p plantstore.StoredPlant) bool {
+				stopped = !yield(p)
+				return !stopped
+			}, snap.listByName)
 		}
 		err = snap.each(q, func(p plantstore.StoredPlant) bool {
 			if matches(p.Plant) {
@@ -381,11 +409,14 @@ const (
 // selects, or had one before the entries in memory, in the query's order. If there are too many,
 // few is false: then it takes no more work to look for them among all plants.
 func (snap *snapshot) taggedFrom(q *plantstore.Query, first plantstore.ID) (ids []plantstore.ID, few bool, err error) {
-	plants, text := 0, 0
+	most, mostText, plants, text := maxTagged, maxTaggedText, 0, 0
+	if q.Limit > most {
+		most, mostText = min(q.Limit, plantstore.MaxSorted), rules.MaxSortedText
+	}
 	add := func(row *sqlite.Stmt) error {
 		plants++
 		text += 1 + row.ColumnInt(1)
-		if plants > maxTagged || text > maxTaggedText {
+		if plants > most || text > mostText {
 			return errStop
 		}
 		if id := plantstore.ID(row.ColumnInt64(0)); q.CompareIDs(id, first) >= 0 {
@@ -405,5 +436,5 @@ func (snap *snapshot) taggedFrom(q *plantstore.Query, first plantstore.ID) (ids 
 		}
 	}
 	slices.SortFunc(ids, q.CompareIDs)
-	return slices.Compact(ids), plants <= maxTagged && text <= maxTaggedText, err
+	return slices.Compact(ids), plants <= most && text <= mostText, err
 }

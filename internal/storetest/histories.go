@@ -322,7 +322,9 @@ var (
 			q.IDs = rapid.SliceOfDistinct(anyID, rapid.ID).Draw(t, "ids")
 			slices.Sort(q.IDs)
 		}
-		if rapid.Bool().Draw(t, "continued") {
+		if rapid.Bool().Draw(t, "continued") && q.Order.ByName() {
+			q.AfterName = namePosition(anyPlant.Draw(t, "after")).Cursor()
+		} else if rapid.Bool().Draw(t, "continued") {
 			q.After = new(anyID.Draw(t, "after"))
 		}
 		return q

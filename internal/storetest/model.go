@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -265,6 +266,9 @@ func (m *Model) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 	if err := ctx.Err(); err != nil {
 		return plantstore.Page{}, err
 	}
+	if q.Order.ByName() {
+		return m.listByName(q)
+	}
 	b := rules.NewPageBuilder(q, math.MaxInt)
 	for _, p := range m.matching(q, nil) {
 		if !b.Add(p) {
@@ -279,10 +283,51 @@ func (m *Model) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 	return page, nil
 }
 
+// listByName returns one page.
+func (m *Model) listByName(q plantstore.Query) (page plantstore.Page, err error) {
+	b, err := rules.NewNamePageBuilder(q)
+	if err != nil {
+		return page, err
+	}
+	unsorted, _ := rules.Unsorted(q)
+	for _, p := range m.matching(unsorted, nil) {
+		if !b.Add(p) {
+			break
+		}
+	}
+	return b.Page()
+}
+
+func namePosition(p plantstore.Plant) plantstore.NamePosition {
+	return plantstore.NamePosition{Name: plantstore.SortedName(p.Name), ID: p.ID}
+}
+
+// compareNames compares positions in the order of a query by name.
+func compareNames(o plantstore.Order, a, b plantstore.NamePosition) int {
+	fold := match.New("")
+	n := cmp.Or(
+		strings.Compare(string(fold.AppendFolded(nil, a.Name)), string(fold.AppendFolded(nil, b.Name))),
+		strings.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID),
+	)
+	if o.Descending() {
+		return -n
+	}
+	return n
+}
+
 // Scan yields the plants that match when the iteration begins.
 func (m *Model) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.StoredPlant, error] {
 	return func(yield func(plantstore.StoredPlant, error) bool) {
-		for _, p := range m.matching(q, at) {
+		plants := m.matching(q, at)
+		if q.Order.ByName() {
+			first := q
+			first.Limit = 1
+			if _, err := m.listByName(first); err != nil {
+				yield(plantstore.StoredPlant{}, err)
+				return
+			}
+		}
+		for _, p := range plants {
 			if ctx.Err() != nil {
 				break
 			}
@@ -307,15 +352,41 @@ func (m *Model) matching(q plantstore.Query, at *plantstore.Cursor) []plantstore
 	matches := match.Filter(q)
 	var found []plantstore.StoredPlant
 	for _, p := range m.plants {
-		if (q.IDs == nil || slices.Contains(q.IDs, p.ID)) && (q.After == nil || q.CompareIDs(p.ID, *q.After) > 0) && matches(p.Plant) {
+		if (q.IDs == nil || slices.Contains(q.IDs, p.ID)) && isAfter(&q, p.Plant) && matches(p.Plant) {
 			if !q.Details {
 				p = plantstore.StoredPlant{Plant: p.Plant}
 			}
 			found = append(found, p)
 		}
 	}
-	slices.SortFunc(found, func(a, b plantstore.StoredPlant) int { return q.CompareIDs(a.ID, b.ID) })
+	slices.SortFunc(found, func(a, b plantstore.StoredPlant) int { return compare(q.Order, a.Plant, b.Plant) })
 	return found
+}
+
+// compare compares plants in an order.
+func compare(o plantstore.Order, a, b plantstore.Plant) int {
+	switch {
+	case o.ByName():
+		return compareNames(o, namePosition(a), namePosition(b))
+	case o.Descending():
+		return cmp.Compare(b.ID, a.ID)
+	}
+	return cmp.Compare(a.ID, b.ID)
+}
+
+// isAfter reports whether the plant comes after the position of a query.
+func isAfter(q *plantstore.Query, p plantstore.Plant) bool {
+	switch {
+	case !q.Order.ByName():
+		return q.After == nil || q.CompareIDs(p.ID, *q.After) > 0
+	case q.AfterName == "":
+		return true
+	}
+	at, err := q.AfterName.Position()
+	if err != nil {
+		panic(err)
+	}
+	return compareNames(q.Order, namePosition(p), at) > 0
 }
 
 // Tags counts the plants of each tag.

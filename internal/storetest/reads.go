@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"plantstore"
+	"plantstore/internal/match"
 	"plantstore/internal/rules"
 )
 
@@ -23,6 +25,9 @@ var readBehaviours = []behaviour{
 	{"ContainsEveryWord", containsEveryWord},
 	{"FiltersCombine", filtersCombine},
 	{"OrderIsReversed", orderIsReversed},
+	{"NamesAreFoldedInTheirOrder", namesAreFoldedInTheirOrder},
+	{"LargePlantsAreInOrderOfName", largePlantsAreInOrderOfName},
+	{"PagesByNameUnderWrites", pagesByNameUnderWrites},
 	{"AnyOfTheTagsSelects", anyOfTheTagsSelects},
 	{"ManyTagsAreMerged", manyTagsAreMerged},
 	{"ManyPlantsHaveAPrefix", manyPlantsHaveAPrefix},
@@ -333,6 +338,129 @@ func orderIsReversed(t *testing.T, s *subject) {
 	wantFound(t, s, plantstore.Query{Order: plantstore.ByIDDescending}, plants)
 }
 
+func namesAreFoldedInTheirOrder(t *testing.T, s *subject) {
+	long := strings.Repeat("é", 511) + "x" // the second of these bytes would be the 1024th of a name
+	var want []plantstore.Plant
+	for i, name := range []string{
+		"", "", "\x00", " ", "100", "9", "Apfel", "apfel", "a\u0308pfel", "\u00c4pfel", "apfel", "Apfel a", "b", "B", "ROSE", "Rose", "rose", "ro\u017fe", "rosemary",
+		long + "a1", long + "a2", long + "a0", long + "b", "z", "\u00df", "\U0001f335",
+	} {
+		want = append(want, plant(plantstore.ID(i*7%26), name))
+	}
+	slices.SortFunc(want, func(a, b plantstore.Plant) int { return compare(plantstore.ByName, a, b) })
+	var names []string
+	for _, p := range want {
+		names = append(names, p.Name[:min(len(p.Name), 4)])
+	}
+	if got := strings.Join(names[5:12], " "); got != "9 Apfe apfe apfe a\u0308p \u00c4pf Apfe" {
+		t.Errorf("the names are in the order %+q", got)
+	}
+	for i, p := range want {
+		if i%2 == 0 {
+			mustCreate(t, s, p)
+		}
+	}
+	s.reopen(t)
+	for i, p := range want {
+		if i%2 == 1 {
+			mustCreate(t, s, p)
+		}
+	}
+	wantFound(t, s, plantstore.Query{Order: plantstore.ByName}, want)
+	for i, p := range want {
+		wantFound(t, s, plantstore.Query{Order: plantstore.ByName, AfterName: namePosition(p).Cursor()}, want[i+1:])
+	}
+	wantFound(t, s, plantstore.Query{Order: plantstore.ByName, AfterName: plantstore.NamePosition{Name: "Rose", ID: 1000}.Cursor()}, filter(want, func(p plantstore.Plant) bool {
+		return compareNames(plantstore.ByName, namePosition(p), plantstore.NamePosition{Name: "Rose", ID: 1000}) > 0
+	}))
+	slices.Reverse(want)
+	wantFound(t, s, plantstore.Query{Order: plantstore.ByNameDescending}, want)
+	wantFound(t, s, plantstore.Query{Order: plantstore.ByNameDescending, AfterName: namePosition(want[7]).Cursor(), Contains: "ROS"},
+		filter(want[8:], func(p plantstore.Plant) bool { return match.New("ros").Match(p.Name) }))
+	if _, err := s.List(t.Context(), plantstore.Query{Order: plantstore.ByName, AfterName: "5", Limit: 1}); !errors.Is(err, plantstore.ErrParameter) {
+		t.Errorf("a malformed cursor: %v", err)
+	}
+}
+
+// largePlantsAreInOrderOfName has plants that are too large for one page, and some that are too large
+// to be sorted.
+func largePlantsAreInOrderOfName(t *testing.T, s *subject) {
+	var plants []plantstore.Plant
+	for i := range plantstore.ID(24) {
+		p := tagged(i, fmt.Sprintf("fern %02d", i*7%24), "few")
+		if i%2 == 0 {
+			p.Name += strings.Repeat("x", 1<<20)
+		}
+		plants = append(plants, p)
+	}
+	mustCreate(t, s, plants...)
+	slices.SortFunc(plants, func(a, b plantstore.Plant) int { return compare(plantstore.ByName, a, b) })
+	for _, order := range []plantstore.Order{plantstore.ByName, plantstore.ByNameDescending} {
+		q := plantstore.Query{Order: order, Limit: 1000}
+		page, err := s.List(t.Context(), q)
+		if err != nil || len(page.Plants) < 2 || len(page.Plants) > 10 {
+			t.Fatalf("a page with 12 MiB of plants has %d: %v", len(page.Plants), err)
+		}
+		wantPages(t, s, q, plants)
+		wantScan(t, s, q, plants)
+		slices.Reverse(plants)
+	}
+	q := plantstore.Query{Order: plantstore.ByName, Limit: 1, Contains: strings.Repeat("x ", 32)} // each plant is compared with 32 words
+	if _, err := s.List(t.Context(), q); !errors.Is(err, plantstore.ErrTooManyToSort) {
+		t.Errorf("12 MiB and 32 words: %v, want %v", err, plantstore.ErrTooManyToSort)
+	}
+	if _, err := collect(s.Scan(t.Context(), q, nil)); !errors.Is(err, plantstore.ErrTooManyToSort) {
+		t.Errorf("a scan of them: %v, want %v", err, plantstore.ErrTooManyToSort)
+	}
+}
+
+// pagesByNameUnderWrites changes plants, the last one of the page among them, between two pages.
+func pagesByNameUnderWrites(t *testing.T, s *subject) {
+	for _, order := range []plantstore.Order{plantstore.ByName, plantstore.ByNameDescending} {
+		var stays []plantstore.Plant
+		for i := range plantstore.ID(40) {
+			p := plant(i, fmt.Sprintf("Name %d", i*7%40/2))
+			mustCreate(t, s, p, plant(100+i, p.Name))
+			stays = append(stays, p)
+		}
+		slices.SortFunc(stays, func(a, b plantstore.Plant) int { return compare(order, a, b) })
+		var got []plantstore.Plant
+		q := plantstore.Query{Order: order, Limit: 7}
+		for i := plantstore.ID(0); ; i++ {
+			page, err := s.List(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range page.Plants {
+				if p.ID < 100 {
+					got = append(got, p.Plant)
+				}
+			}
+			for _, p := range page.Plants {
+				switch {
+				case p.ID < 100:
+				case p.ID%2 == 0:
+					apply(t, s, step{remove(p.ID), deleted})
+				default:
+					apply(t, s, step{replace(plant(p.ID, fmt.Sprintf("Name %d and changed to %d", i, i))), replaced})
+				}
+			}
+			if q.AfterName = page.NextName; q.AfterName == "" || i > 100 {
+				break
+			}
+		}
+		if d := difference(got, stays); d != "" {
+			t.Errorf("%s: %s", order, d)
+		}
+		for p, err := range s.Scan(t.Context(), plantstore.Query{}, nil) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			apply(t, s, step{remove(p.ID), deleted})
+		}
+	}
+}
+
 // anyOfTheTagsSelects combines all ways to select plants by their tags, in both orders.
 func anyOfTheTagsSelects(t *testing.T, s *subject) {
 	long := strings.Repeat("x", 150)
@@ -353,7 +481,7 @@ func anyOfTheTagsSelects(t *testing.T, s *subject) {
 		prefixes = append(prefixes, &text)
 	}
 	for _, order := range plantstore.Orders() {
-		slices.SortFunc(plants, func(a, b plantstore.Plant) int { return (&plantstore.Query{Order: order}).CompareIDs(a.ID, b.ID) })
+		slices.SortFunc(plants, func(a, b plantstore.Plant) int { return compare(order, a, b) })
 		for _, prefix := range prefixes {
 			for _, some := range [][]string{nil, {"a"}, {"b", "a", "b"}, {long, long + "y", "no such"}, {"", "\x00", "moved"}} {
 				for _, untagged := range []bool{false, true} {

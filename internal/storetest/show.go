@@ -93,6 +93,9 @@ func showQuery(q plantstore.Query) string {
 	if q.Untagged {
 		parts = append(parts, "or untagged")
 	}
+	if q.AfterName != "" {
+		parts = append(parts, "after "+showText(string(q.AfterName)))
+	}
 	if q.Order != "" {
 		parts = append(parts, "in order of "+string(q.Order))
 	}

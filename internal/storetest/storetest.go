@@ -284,7 +284,7 @@ func plantsOf(stored []plantstore.StoredPlant) []plantstore.Plant {
 func wantPages(t tb, s plantstore.Store, q plantstore.Query, want []plantstore.Plant) {
 	t.Helper()
 	const maxPages = 20_000 // more than any test needs with one plant on each
-	matching, whole := len(want), q.After == nil
+	matching, whole := len(want), q.After == nil && q.AfterName == ""
 	for n := range maxPages {
 		q.Count = whole && n < 2
 		page, err := s.List(t.Context(), q)
@@ -297,11 +297,11 @@ func wantPages(t tb, s plantstore.Store, q plantstore.Query, want []plantstore.P
 		if p := pageProblem(page, q, want); p != "" {
 			t.Fatalf("List(%s): %s", showQuery(q), p)
 		}
-		if page.Next == nil {
+		if page.Next == nil && page.NextName == "" {
 			return
 		}
 		want = want[len(page.Plants):]
-		q.After = page.Next
+		q.After, q.AfterName = page.Next, page.NextName
 	}
 	t.Fatalf("List(%s): %d pages without a last one", showQuery(q), maxPages)
 }
@@ -320,6 +320,17 @@ func pageProblem(page plantstore.Page, q plantstore.Query, want []plantstore.Pla
 	}
 	if d := difference(plantsOf(page.Plants), want[:min(n, len(want))]); d != "" {
 		return d
+	}
+	if q.Order.ByName() {
+		switch {
+		case page.Next != nil:
+			return "Next is an id"
+		case page.NextName == "" && n < len(want):
+			return fmt.Sprintf("the last page omits %s", showPlant(want[n]))
+		case page.NextName != "" && (n == 0 || page.NextName != namePosition(page.Plants[n-1].Plant).Cursor()):
+			return fmt.Sprintf("NextName is %q, which is not the last plant", page.NextName)
+		}
+		return ""
 	}
 	switch next := page.Next; {
 	case next == nil && n < len(want):

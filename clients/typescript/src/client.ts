@@ -112,17 +112,19 @@ export interface Condition extends CallOptions {
   ifNoneMatch?: string | undefined;
 }
 
-/** An order of plants: by id, or backwards. */
-export type Order = "id" | "-id";
+/** An order of plants: by id or by name, or backwards. By name takes a million plants at most. */
+export type Order = "id" | "-id" | "name" | "-name";
 
 /** Which plants to read. */
 export interface PlantQuery extends DetailOptions {
   /** Only the plants with these ids, 1000 at most. Nothing else that selects plants is then allowed, and a limit is ignored. */
   ids?: Id[] | undefined;
-  /** The order of the plants: "id", the default, or "-id", the greatest id first. */
+  /** The order of the plants, by default "id". */
   order?: Order | undefined;
   /** Only plants that come after this id in the order. */
   after?: Id | undefined;
+  /** In an order by name: only plants that come after this position, the `nextName` of a page. */
+  afterName?: string | undefined;
   /**
    * Only plants with exactly this tag, or with any of these, 32 at most. Beside tagPrefix and
    * untagged, a plant is selected if one of the three selects it.
@@ -167,10 +169,14 @@ export interface Count {
   more: boolean;
 }
 
-/** A page of plants. The next one is after `next`, unless that is undefined. */
+/**
+ * A page of plants. The next one is after `next`, or in an order by name after `nextName`, unless
+ * that is undefined.
+ */
 export interface Page<P extends NewPlant = NewPlant> {
   plants: P[];
   next: bigint | undefined;
+  nextName?: string | undefined;
   /** How many plants match, if the query asks for that and it is known. */
   count?: Count | undefined;
 }
@@ -343,12 +349,13 @@ export class Plantstore {
   list(query: PlantQuery & { details: true }): AsyncGenerator<StoredPlant, void, undefined>;
   list(query?: PlantQuery): AsyncGenerator<NewPlant, void, undefined>;
   async *list(query: PlantQuery = {}): AsyncGenerator<NewPlant, void, undefined> {
-    let after = query.after;
+    let { after, afterName } = query;
     do {
-      const page: Page = await this.page({ ...query, after, limit: query.limit ?? 1000 });
+      const page: Page = await this.page({ ...query, after, afterName, limit: query.limit ?? 1000 });
       yield* page.plants;
       after = page.next;
-    } while (after !== undefined);
+      afterName = page.nextName;
+    } while (after !== undefined || afterName !== undefined);
   }
 
   /**
@@ -964,7 +971,7 @@ class Whole {
     }
   }
 
-  page(after: bigint | undefined, { order, count: counts }: PageQuery, decode: (value: Json) => NewPlant): Page {
+  page(after: bigint | undefined, { order, afterName, count: counts }: PageQuery, decode: (value: Json) => NewPlant): Page {
     const plants = this.decode((value) => wire.many(value, decode));
     const count = counts ? this.count() : undefined;
     const link = nextLink(this.headers.get("Link") ?? "");
@@ -972,6 +979,13 @@ class Whole {
       return { plants, next: undefined, count };
     }
     const query = new URLSearchParams(link.split("?")[1] ?? "");
+    if (order === "name" || order === "-name") {
+      const nextName = query.get("after") ?? "";
+      if (nextName === "" || nextName === afterName) {
+        throw new ResponseError(`the next page starts after ${JSON.stringify(nextName.slice(0, 40))}, as this page did`, 0, 200);
+      }
+      return { plants, next: undefined, nextName, count };
+    }
     const first = query.get("id")?.split(",")[0]; // of the remaining ids, if the plants are selected by their ids
     const text = first ?? query.get("after") ?? "";
     if (!/^-?\d{1,19}$/.test(text)) {
@@ -1215,7 +1229,7 @@ function plantDecoder({ details }: PlantQuery): (value: Json) => NewPlant {
   return details ? (value) => wire.decodeStored(value) : wire.decodeNewPlant;
 }
 
-function plantsPath({ ids, order, after, tag, tagPrefix, untagged, q, limit, details, count }: PageQuery): string {
+function plantsPath({ ids, order, after, afterName, tag, tagPrefix, untagged, q, limit, details, count }: PageQuery): string {
   const last = after === undefined ? undefined : wire.toId(after);
   const filter = {
     order: order === "id" ? undefined : order,
@@ -1227,7 +1241,7 @@ function plantsPath({ ids, order, after, tag, tagPrefix, untagged, q, limit, det
     count: count || undefined,
   };
   if (ids === undefined) {
-    return "/plants" + params({ after: last, ...filter, limit });
+    return "/plants" + params({ after: afterName ?? last, ...filter, limit });
   }
   const rest = ids.map(wire.toId).filter((id) => last === undefined || id > last);
   return "/plants" + params({ ...filter, id: rest.join(",") });

@@ -8,6 +8,7 @@ export const Code = {
   Type: 40004,
   Range: 40005,
   Parameter: 40006,
+  TooManyToSort: 40007,
   NotCSV: 40008,
   IdTaken: 40010,
   NoToken: 40101,

@@ -57,7 +57,7 @@ export type ErrorBody = {
    *
    * 40001 the body is not JSON · 40002 the body is not an object, or an array where one is imported ·
    * 40003 a field is missing · 40004 a field has the wrong type ·
-   * 40005 the id is outside int64 · 40006 a parameter is invalid · 40008 the body is not CSV ·
+   * 40005 the id is outside int64 · 40006 a parameter is invalid · 40007 too many plants to sort by name · 40008 the body is not CSV ·
    * 40010 the id is taken by another plant · 40101 no token ·
    * 40102 the token is unknown, malformed or revoked · 40103 the token has
    * expired · 40301 the token lacks the scope ·

@@ -109,7 +109,8 @@ def conditions(args):
 
 
 def plant_query(args):
-    names = {name: name for name in ("order", "tag", "untagged", "q", "limit", "details")} | {"tagPrefix": "tag_prefix"}
+    names = {name: name for name in ("order", "tag", "untagged", "q", "limit", "details")}
+    names |= {"tagPrefix": "tag_prefix", "afterName": "after_name"}
     query = {names[name]: args[name] for name in names if name in args}
     if "after" in args:
         query["after"] = int(args["after"])

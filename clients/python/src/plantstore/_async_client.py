@@ -66,6 +66,7 @@ class AsyncClient(Calls):
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
+        after_name: str | None = None,
         order: Order | None = None,
         tag: str | Sequence[str] | None = None,
         tag_prefix: str | None = None,
@@ -80,6 +81,7 @@ class AsyncClient(Calls):
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
+        after_name: str | None = None,
         order: Order | None = None,
         tag: str | Sequence[str] | None = None,
         tag_prefix: str | None = None,
@@ -93,6 +95,7 @@ class AsyncClient(Calls):
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
+        after_name: str | None = None,
         order: Order | None = None,
         tag: str | Sequence[str] | None = None,
         tag_prefix: str | None = None,
@@ -100,7 +103,8 @@ class AsyncClient(Calls):
         q: str | None = None,
         details: bool = False,
     ) -> AsyncExport[Plant]:
-        return AsyncExport(self._export(ids, after, plant_filter(order, tag, tag_prefix, untagged, q), details))
+        filter = plant_filter(order, after_name, tag, tag_prefix, untagged, q)
+        return AsyncExport(self._export(ids, after, filter, details))
 
     async def _call(
         self, status: int, method: str, target: str, body: bytes | None = None, headers: dict[str, str] | None = None

@@ -133,6 +133,7 @@ class Calls:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
+        after_name: str | None = None,
         order: Order | None = None,
         tag: str | Sequence[str] | None = None,
         tag_prefix: str | None = None,
@@ -149,6 +150,7 @@ class Calls:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
+        after_name: str | None = None,
         order: Order | None = None,
         tag: str | Sequence[str] | None = None,
         tag_prefix: str | None = None,
@@ -164,6 +166,7 @@ class Calls:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
+        after_name: str | None = None,
         order: Order | None = None,
         tag: str | Sequence[str] | None = None,
         tag_prefix: str | None = None,
@@ -173,13 +176,13 @@ class Calls:
         count: bool = False,
         details: bool = False,
     ) -> Page[Plant]:
-        filter = plant_filter(order, tag, tag_prefix, untagged, q)
+        filter = plant_filter(order, after_name, tag, tag_prefix, untagged, q)
         target = _plants_path(ids, after, {**filter, "count": _flag(count)}, limit, details)
         if target.endswith(("?id=", "&id=")):
             return Page([], None)
         decode = _plant_decoder(details)
         return await self._read(
-            "list plants", "GET", target, None, lambda response: response.page(after, order, count, decode)
+            "list plants", "GET", target, None, lambda response: response.page(after, after_name, order, count, decode)
         )
 
     @overload
@@ -188,6 +191,7 @@ class Calls:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
+        after_name: str | None = None,
         order: Order | None = None,
         tag: str | Sequence[str] | None = None,
         tag_prefix: str | None = None,
@@ -203,6 +207,7 @@ class Calls:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
+        after_name: str | None = None,
         order: Order | None = None,
         tag: str | Sequence[str] | None = None,
         tag_prefix: str | None = None,
@@ -217,6 +222,7 @@ class Calls:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
+        after_name: str | None = None,
         order: Order | None = None,
         tag: str | Sequence[str] | None = None,
         tag_prefix: str | None = None,
@@ -229,6 +235,7 @@ class Calls:
             page = await self.page(
                 ids=ids,
                 after=after,
+                after_name=after_name,
                 order=order,
                 tag=tag,
                 tag_prefix=tag_prefix,
@@ -239,9 +246,9 @@ class Calls:
             )
             for plant in page.plants:
                 yield plant
-            if page.next is None:
+            if page.next is None and page.next_name is None:
                 return
-            after = page.next
+            after, after_name = page.next, page.next_name
 
     async def tag_page(
         self, *, prefix: str = "", q: str | None = None, start: str = "", limit: int | None = None
@@ -708,7 +715,12 @@ class Whole:
             raise ResponseError(f'the response is "{title}" with a plant other than the one sent', 0, 200)
 
     def page(
-        self, after: int | None, order: Order | None, count: bool, decode: Callable[[Any], Plant]
+        self,
+        after: int | None,
+        after_name: str | None,
+        order: Order | None,
+        count: bool,
+        decode: Callable[[Any], Plant],
     ) -> Page[Plant]:
         plants = self.decode(lambda value: wire.many(value, decode))
         counted = self.count() if count else None
@@ -717,6 +729,11 @@ class Whole:
             return Page(plants, None, counted)
         try:
             query = parse_qs(urlsplit(link).query)
+            if order in ("name", "-name"):
+                name = query["after"][0]
+                if name == after_name:
+                    raise ResponseError(f"the next page starts after {name!r:.40}, as this page did", 0, 200)
+                return Page(plants, None, counted, name)
             if "id" in query:  # the remaining ids
                 next = int(query["id"][0].partition(",")[0]) - 1
             else:
@@ -1071,12 +1088,18 @@ def _descends(order: Order | None) -> bool:
 
 
 def plant_filter(
-    order: Order | None, tag: str | Sequence[str] | None, tag_prefix: str | None, untagged: bool, q: str | None
+    order: Order | None,
+    after_name: str | None,
+    tag: str | Sequence[str] | None,
+    tag_prefix: str | None,
+    untagged: bool,
+    q: str | None,
 ) -> dict[str, object]:
     """Returns the parameters that select plants by what they contain, and their order."""
     tags = [tag] if isinstance(tag, str) else tag
     return {
         "order": order if order != "id" else None,
+        "after": after_name,
         "tag": tags or None,
         "tag_prefix": tag_prefix,
         "untagged": _flag(untagged),
@@ -1105,7 +1128,9 @@ def _plants_path(
         wire.check_id(after)
     filter = {**filter, "details": _flag(details)}
     if ids is None:
-        return "/plants" + _params({"after": after, **filter, "limit": limit})
+        if after is not None:
+            filter["after"] = after
+        return "/plants" + _params({**filter, "limit": limit})
     rest = ",".join(str(wire.check_id(id)) for id in ids if after is None or id > after)
     return "/plants" + _params({**filter, "id": rest})
 

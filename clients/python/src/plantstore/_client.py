@@ -116,6 +116,7 @@ class Client:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
+        after_name: str | None = None,
         order: Order | None = None,
         tag: str | Sequence[str] | None = None,
         tag_prefix: str | None = None,
@@ -132,6 +133,7 @@ class Client:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
+        after_name: str | None = None,
         order: Order | None = None,
         tag: str | Sequence[str] | None = None,
         tag_prefix: str | None = None,
@@ -147,6 +149,7 @@ class Client:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
+        after_name: str | None = None,
         order: Order | None = None,
         tag: str | Sequence[str] | None = None,
         tag_prefix: str | None = None,
@@ -162,8 +165,8 @@ class Client:
         with one that begins with a text, or without one: those that one of the three selects,
         whose name contains every word of q.
 
-        It may have fewer than the limit and still not be the last. With ids, 1000 at most, it
-        has the plants with these ids; nothing else that selects plants is then allowed, and the
+        It may have fewer than the limit and still not be the last. An order by name takes a million
+        plants at most: otherwise it raises an error, 40007. With ids, 1000 at most, it has the plants with these ids; nothing else that selects plants is then allowed, and the
         limit is ignored. With details they are StoredPlants. With count the page has how many
         plants match, unless that would be too much work.
         """
@@ -171,6 +174,7 @@ class Client:
             self._calls.page(
                 ids=ids,
                 after=after,
+                after_name=after_name,
                 order=order,
                 tag=tag,
                 tag_prefix=tag_prefix,
@@ -188,6 +192,7 @@ class Client:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
+        after_name: str | None = None,
         order: Order | None = None,
         tag: str | Sequence[str] | None = None,
         tag_prefix: str | None = None,
@@ -203,6 +208,7 @@ class Client:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
+        after_name: str | None = None,
         order: Order | None = None,
         tag: str | Sequence[str] | None = None,
         tag_prefix: str | None = None,
@@ -217,6 +223,7 @@ class Client:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
+        after_name: str | None = None,
         order: Order | None = None,
         tag: str | Sequence[str] | None = None,
         tag_prefix: str | None = None,
@@ -234,6 +241,7 @@ class Client:
             self._calls.list(
                 ids=ids,
                 after=after,
+                after_name=after_name,
                 order=order,
                 tag=tag,
                 tag_prefix=tag_prefix,
@@ -268,6 +276,7 @@ class Client:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
+        after_name: str | None = None,
         order: Order | None = None,
         tag: str | Sequence[str] | None = None,
         tag_prefix: str | None = None,
@@ -282,6 +291,7 @@ class Client:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
+        after_name: str | None = None,
         order: Order | None = None,
         tag: str | Sequence[str] | None = None,
         tag_prefix: str | None = None,
@@ -295,6 +305,7 @@ class Client:
         *,
         ids: Sequence[int] | None = None,
         after: int | None = None,
+        after_name: str | None = None,
         order: Order | None = None,
         tag: str | Sequence[str] | None = None,
         tag_prefix: str | None = None,
@@ -307,7 +318,7 @@ class Client:
         It raises an error if it is cut off, and never ends early without one. With details
         they are StoredPlants.
         """
-        filter = plant_filter(order, tag, tag_prefix, untagged, q)
+        filter = plant_filter(order, after_name, tag, tag_prefix, untagged, q)
         lines = self._calls._export(ids, after, filter, details)
         run(lines.begin())
         return Export(lines)

@@ -16,6 +16,7 @@ class Code(IntEnum):
     TYPE = 40004
     RANGE = 40005
     PARAMETER = 40006
+    TOO_MANY_TO_SORT = 40007
     NOT_CSV = 40008
     ID_TAKEN = 40010
     NO_TOKEN = 40101

@@ -68,12 +68,14 @@ P_co = TypeVar("P_co", bound=Plant, covariant=True)
 class Page(Generic[P_co]):
     """A page of plants. The next one is after next, unless that is None.
 
+    In an order by name, next is None, and the next one is after_name=next_name, unless that is None.
     count is how many plants match, if it was asked for and is known.
     """
 
     plants: list[P_co]
     next: int | None
     count: Count | None = None
+    next_name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,8 @@ class TagPage:
     next: str | None
 
 
-Order = Literal["id", "-id"]
-"""The order of plants: by id, or backwards."""
+Order = Literal["id", "-id", "name", "-name"]
+"""The order of plants: by id or by name, or backwards."""
 
 ImportMode = Literal["create", "replace", "delete"]
 """What an import does with each plant: what create, put or delete does."""
