@@ -232,3 +232,24 @@ func contents(t *testing.T, path string) (contents [][]byte) {
 	}
 	return contents
 }
+
+// A server of release 0.2.0 may have flushed its events: their plants have no version.
+func TestFlushedEventsOfTheFirstReleaseAreFound(t *testing.T) {
+	path := copiedStore(t, release020)
+	s := mustOpen(t, path, Serve)
+	for s.freezeRest() {
+		if err := s.withWriter(t.Context(), func(*writer) error { return s.flush(idleFlushSize, flushText) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustClose(t, s)
+	runRaw(t, path, "UPDATE stored SET seq = 0, updated = 0, created = NULL")
+	s = mustOpen(t, path, Serve)
+	defer mustClose(t, s)
+	storetest.CheckHistories(t, s, 20)
+	checkOldPlant(t, s, release020Plants[3])
+	storetest.CheckHistories(t, s, 20)
+	if problems, err := s.Check(t.Context()); err != nil || problems != nil {
+		t.Errorf("check: %q, %v", problems, err)
+	}
+}
