@@ -179,6 +179,14 @@ func (l *comparison) compare(t *testing.T, s *Store) {
 		{Tag: plantstore.NewTag("t"), After: &after},
 		{Tag: plantstore.NewTag("no such")},
 		{Contains: "plant 1"},
+		{Order: plantstore.ByIDDescending, After: &after},
+		{Order: plantstore.ByIDDescending, Tags: []string{"t", "no such", ""}},
+		{Tags: []string{"t", ""}, After: &after},
+		{Order: plantstore.ByIDDescending, TagPrefix: new("t"), After: &after},
+		{Tag: plantstore.NewTag(""), TagPrefix: new("t")},
+		{Order: plantstore.ByIDDescending, Untagged: true},
+		{Order: plantstore.ByName, Tags: []string{"t"}},
+		{Order: plantstore.ByNameDescending},
 	} {
 		var want, got []plantstore.Plant
 		for p, err := range l.model.Scan(t.Context(), q, nil) {
@@ -201,8 +209,8 @@ func (l *comparison) compare(t *testing.T, s *Store) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first := want[:min(len(want), q.Limit)]
-		if !slices.EqualFunc(page.Plants, first, func(p plantstore.StoredPlant, want plantstore.Plant) bool { return p.Plant == want }) || (page.Next == nil) != (len(want) <= q.Limit) {
+		first, last := want[:min(len(want), q.Limit)], page.Next == nil && page.NextName == ""
+		if !slices.EqualFunc(page.Plants, first, func(p plantstore.StoredPlant, want plantstore.Plant) bool { return p.Plant == want }) || last && len(want) > q.Limit || !last && len(want) <= q.Limit && !q.Untagged {
 			t.Fatalf("%+v: a page of %d plants and then %v, want %d of %d", q, len(page.Plants), page.Next, len(first), len(want))
 		}
 	}
