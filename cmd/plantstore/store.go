@@ -71,11 +71,10 @@ func (f storeFlags) open(ctx context.Context, mode sqlite.Mode, opts postgres.Op
 		opts.Existing = mode == sqlite.Existing
 		return f.openPostgres(ctx, opts)
 	}
-	store, err := sqlite.Open(f.DB, mode)
+	store, err := sqlite.OpenLogged(f.DB, mode, opts.Log)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the store: %w", err)
 	}
-	store.Log = opts.Log
 	return store, nil
 }
 

@@ -242,6 +242,9 @@ func (s *Store) applySteps(ctx context.Context, c *pgx.Conn) error {
 	first := max(version+1, base)
 	for i, step := range steps[first-base:] {
 		began := time.Now()
+		if version > 0 {
+			s.opts.Log.Info("migrating the store: this may take a minute if its log of changes is large", "db", s.name, "schema", first+i)
+		}
 		if err := applyStep(ctx, c, step); err != nil {
 			return fmt.Errorf("migrate to schema %d: %w", first+i, err)
 		}

@@ -40,10 +40,10 @@ const (
 	pageSize = 4096
 )
 
-// Run logs what Open has migrated. It copies the write-ahead log into the file whenever
-// enough was written, and flushes everything while there are no writes, until ctx ends. It
-// returns an error that wraps [plantstore.ErrUntrusted] if the file could not be synced, by
-// Run or by any other call: the process must then stop.
+// Run copies the write-ahead log into the file whenever enough was written, and flushes
+// everything while there are no writes, until ctx ends. It returns an error that wraps
+// [plantstore.ErrUntrusted] if the file could not be synced, by Run or by any other call: the
+// process must then stop.
 func (s *Store) Run(ctx context.Context) error {
 	if err := s.checkTrusted(); err != nil {
 		if !errors.Is(err, plantstore.ErrDamaged) {
@@ -53,9 +53,6 @@ func (s *Store) Run(ctx context.Context) error {
 		s.Log.Error(damageAdvice+". Until then it refuses everything", "db", s.path, "err", err)
 		<-ctx.Done()
 		return nil
-	}
-	for _, step := range s.migrated {
-		s.Log.Info("applied a step of the migration", "db", s.path, "schema", step.schema, "step", step.name, "took", step.took)
 	}
 	pause, trim, checkpoint := time.NewTimer(idleAfter), time.NewTicker(trimInterval), time.NewTicker(checkpointInterval)
 	index := time.NewTimer(indexInterval)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	pathpkg "path"
 	"path/filepath"
 	"strings"
@@ -41,61 +42,55 @@ func schemaSteps() []string {
 	return steps
 }
 
-// appliedStep is a step of a migration, and how long it took.
-type appliedStep struct {
-	schema int
-	name   string
-	took   time.Duration
-}
-
 // migrate brings the file's schema to the newest version that this release supports, in
 // one transaction. The version is the file's user_version. With write it writes in any case,
 // so that a read-only file is refused immediately and not at the first request. Without, it
 // refuses a schema that has to be migrated: an older server, which does not know the new
 // tables, may have the file open or come back.
-//
-// It returns the steps that it applied to a store that existed.
-func migrate(c *sqlite.Conn, path string, write bool) (applied []appliedStep, err error) {
+func migrate(c *sqlite.Conn, path string, write bool, log *slog.Logger) (err error) {
 	// If there is nothing to write, a server that has the file open need not wait.
 	if version, err := schemaVersion(c, path); err != nil || (version == Schema() && !write) {
-		return nil, err
+		return err
 	}
 	migrating.Lock()
 	defer migrating.Unlock()
 	// A step may sort more than fits into memory. Only the store's own folder is sure to have room, and
 	// to be writable.
 	if err := sortIn(c, filepath.Dir(path)); err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, sortIn(c, "")) }()
 	end, err := sqlitex.ImmediateTransaction(c)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer end(&err)
 	version, err := schemaVersion(c, path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if version > 0 && version < Schema() && !write {
-		return nil, fmt.Errorf("open %s: its schema is version %d, this release writes version %d: start the server of this release first, which migrates the store",
+		return fmt.Errorf("open %s: its schema is version %d, this release writes version %d: start the server of this release first, which migrates the store",
 			path, version, Schema())
 	}
 	first := max(version+1, base)
 	for i, step := range schemaSteps()[first-base:] {
 		began := time.Now()
+		if version > 0 {
+			log.Info("migrating the store: this may take a minute if its log of changes is large", "db", path, "schema", first+i)
+		}
 		script, err := fs.ReadFile(schemaFiles, step)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if err := sqlitex.ExecuteScript(c, string(script), nil); err != nil {
-			return nil, fmt.Errorf("migrate %s to schema %d: %w", path, first+i, err)
+			return fmt.Errorf("migrate %s to schema %d: %w", path, first+i, err)
 		}
 		if version > 0 {
-			applied = append(applied, appliedStep{first + i, pathpkg.Base(step), time.Since(began)})
+			log.Info("applied a step of the migration", "db", path, "schema", first+i, "step", pathpkg.Base(step), "took", time.Since(began))
 		}
 	}
-	return applied, errors.Join(
+	return errors.Join(
 		pragma(c, fmt.Sprintf("application_id=%d", applicationID)),
 		pragma(c, fmt.Sprintf("user_version=%d", Schema())),
 	)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"math"
 	"os"
 	"regexp"
@@ -79,9 +80,15 @@ func TestStoreOfTheFirstReleaseIsMigrated(t *testing.T) {
 			nextRelease(t, next)
 		}
 		path, fresh := copiedStore(t, release020), newPath(t)
-		s := mustOpen(t, path, Serve)
-		if len(s.migrated) != Schema()-base {
-			t.Errorf("the steps were %v", s.migrated)
+		var log bytes.Buffer
+		s, err := OpenLogged(path, Serve, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, record := range []string{"migrating the store", "applied a step"} {
+			if n := strings.Count(log.String(), record); n != Schema()-base {
+				t.Errorf("%q was logged %d times for %d steps", record, n, Schema()-base)
+			}
 		}
 		for _, want := range release020Plants {
 			wantPlant(t, s, want)

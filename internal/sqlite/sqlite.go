@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,8 +67,6 @@ type Store struct {
 	// generation is frozen. Its text and its tags are in memory.
 	GenerationLimit memtable.Size
 
-	migrated []appliedStep // by Open
-
 	path    string
 	connect func() (*sqlite.Conn, error) // opens a connection to the file
 	lock    *flock.Flock                 // nil unless opened to serve
@@ -127,8 +126,13 @@ var _ plantstore.Store = (*Store)(nil)
 // is too damaged for that is opened to serve nevertheless: it refuses everything, so that a server
 // says why it is not ready instead of ending again and again. A file that is not a database is not
 // opened.
-func Open(path string, mode Mode) (*Store, error) {
+func Open(path string, mode Mode) (*Store, error) { return OpenLogged(path, mode, nil) }
+
+// OpenLogged is Open with the log of the store, which gets a record before and after each step of
+// a migration: one may take a minute.
+func OpenLogged(path string, mode Mode, log *slog.Logger) (*Store, error) {
 	s := newStore(path)
+	s.Log = cmp.Or(log, s.Log)
 	err := classify(s.path, s.open(mode))
 	if mode == Serve && errors.Is(err, plantstore.ErrDamaged) {
 		err = s.markDamaged(err)
@@ -207,10 +211,10 @@ func (s *Store) open(mode Mode) error {
 	if err := setCache(conn, writerCache); err != nil {
 		return err
 	}
-	s.migrated, err = migrate(conn, path, mode == Serve)
+	err = migrate(conn, path, mode == Serve, s.Log)
 	if sqlite.ErrCode(err) == sqlite.ResultFull {
 		// What need not be migrated can be read, and written as soon as the disk has room.
-		if _, older := migrate(conn, path, false); older == nil {
+		if migrate(conn, path, false, s.Log) == nil {
 			err = nil
 		}
 	}
