@@ -115,11 +115,14 @@ func (s *Store) flushDue() int {
 	if s.write.progress.tagged {
 		group = indexGroup * indexWork
 	}
+	if left <= 0 { // the estimate was too low, or nothing is left, which the last flush finds
+		return min(group, 1+all/64)
+	}
 	due := left - int(max(0, 1-2*s.fill())*float64(all))
 	if due < min(group, 1+all/64, left) {
 		return 0
 	}
-	return max(1, due) // the last flush finds that nothing is left
+	return max(1, due)
 }
 
 // flush brings the tables up to date with the frozen generation, by about n rows with up to

@@ -279,9 +279,9 @@ func (s *Store) stepIndex(ctx context.Context) (next time.Duration, err error) {
 	wanted := s.indexNames.Wants(s.plants.Load(), x.state != indexOff)
 	switch {
 	case x.state == indexOff && wanted:
-		step = (*writer).makeIndex
+		step = s.makeIndex
 	case x.state != indexOff && !wanted:
-		step = (*writer).retireIndex
+		step = s.retireIndex
 	case x.state == indexBuilding:
 		step = (*writer).buildIndex
 	case len(dropped) > 0:
@@ -300,13 +300,17 @@ func (s *Store) stepIndex(ctx context.Context) (next time.Duration, err error) {
 	return idlePause, nil
 }
 
-func (w *writer) makeIndex() error {
+// makeIndex makes an empty index, to which the flush in progress now has to add plants, too.
+func (s *Store) makeIndex(w *writer) error {
 	for _, text := range createIndex {
 		if err := exec(w.conn, text); err != nil {
 			return fmt.Errorf("make the index of names: %w", err)
 		}
 	}
 	w.tx.names = nameIndex{state: indexBuilding, next: memtable.FirstID}
+	if frozen := s.unflushed.Load().Frozen; frozen != nil {
+		w.tx.progress.left += indexWork * frozen.Size().Rows
+	}
 	return w.saveIndex()
 }
 
@@ -359,7 +363,7 @@ const droppedPrefix = "dropped_"
 
 // retireIndex ends the use of the index. Its tables get other names, under which they are plain
 // tables, and are then emptied in steps.
-func (w *writer) retireIndex() error {
+func (s *Store) retireIndex(w *writer) error {
 	prefix := droppedPrefix + strings.ToLower(rand.Text()[:8])
 	for _, table := range []string{"_data", "_idx", "_docsize"} {
 		if err := exec(w.conn, "ALTER TABLE names"+table+" RENAME TO "+prefix+table); err != nil {
@@ -371,6 +375,10 @@ func (w *writer) retireIndex() error {
 		return fmt.Errorf("drop the index of names: %w", err)
 	}
 	w.tx.names = nameIndex{}
+	if frozen := s.unflushed.Load().Frozen; frozen != nil {
+		size := frozen.Size()
+		w.tx.progress.left = min(w.tx.progress.left, size.Rows+size.TagChanges)
+	}
 	return w.saveIndex()
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"plantstore"
+	"plantstore/internal/memtable"
 	"plantstore/internal/rules"
 )
 
@@ -219,6 +220,49 @@ func TestIndexIsBuiltAndDropped(t *testing.T) {
 	l.settle(t)
 	if got := l.tables(t); got != "" {
 		t.Errorf("these tables are left: %s", got)
+	}
+}
+
+// A flush in progress takes the plants into an index that is made meanwhile, and does not slow down.
+func TestFlushEndsWhenTheIndexIsMadeMeanwhile(t *testing.T) {
+	l := newComparison(t, 1)
+	const rows, batch = 20_000, 100
+	l.store.GenerationLimit.Rows = rows
+	next := plantstore.ID(0)
+	create := func() {
+		writes := make([]plantstore.Write, batch)
+		for i := range writes {
+			next++
+			writes[i] = plantstore.Write{Op: plantstore.Create, Plant: fern(next)}
+		}
+		if _, err := l.store.Apply(t.Context(), writes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	frozen := func() *memtable.Generation { return l.store.unflushed.Load().Frozen }
+	for frozen() == nil || l.store.write.progress.left > rows/2 {
+		create()
+	}
+	l.store.IndexNames(rules.IndexOn)
+	l.stepIndex(t)
+	was, batches := frozen(), 0
+	for ; frozen() == was; batches++ {
+		if create(); batches > rows/batch {
+			t.Fatalf("after %d batches the generation is not flushed, although another one is full", batches)
+		}
+	}
+	if fill := l.store.fill(); fill > 0.75 {
+		t.Errorf("when the generation was flushed, the next one was filled to %.2f", fill)
+	}
+	for frozen() == nil || !l.store.write.progress.tagged {
+		create()
+	}
+	l.store.IndexNames(rules.IndexOff)
+	l.stepIndex(t)
+	create()
+	create()
+	if got := frozen(); got != nil {
+		t.Error("without an index, the flush of its plants goes on")
 	}
 }
 
