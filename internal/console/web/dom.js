@@ -1,7 +1,7 @@
 // Helpers for all parts of the page. Text from the store enters the page only through h
 // and textContent, so it is never interpreted as markup.
 
-import { marks, shorten, time } from './format.js';
+import { ago, exact, marks, shorten } from './format.js';
 
 /**
  * $ returns the element with this id, which must be there and of the class.
@@ -77,8 +77,25 @@ export function value(text) {
     : h('span', { class: 'blank' }, text === '' ? 'empty' : 'none');
 }
 
-/** when shows a time, with the exact one on hover. @param {string} at */
-export const when = (at) => h('time', { datetime: at, title: at }, time(at));
+/** @type {ReturnType<typeof setInterval> | undefined} */
+let clock; // keeps what when shows up to date
+
+/**
+ * when shows how long ago a time was, or what else is said of it, with the exact one on hover.
+ * @param {string} at
+ * @param {(at: string) => string} [said]
+ */
+export function when(at, said) {
+  clock ??= setInterval(() => {
+    for (const shown of /** @type {NodeListOf<HTMLTimeElement>} */ (document.querySelectorAll('time.ago'))) {
+      const text = ago(shown.dateTime);
+      if (shown.textContent !== text) {
+        shown.textContent = text;
+      }
+    }
+  }, 5000);
+  return h('time', { class: said ? undefined : 'ago', datetime: at, title: exact(at) }, (said ?? ago)(at));
+}
 
 /**
  * @typedef {object} Toast

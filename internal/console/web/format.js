@@ -61,15 +61,18 @@ export function sentence(message) {
   return /[.!?)]$/.test(text) ? text : `${text}.`;
 }
 
+// Words are English, as all of the console; an English browser says how times are written.
+const ENGLISH = /^en\b/.exec(globalThis.navigator?.language)?.input ?? 'en-GB';
+
 /**
- * time shows a time as the browser's language writes it, in the user's own time zone, which it
- * names, with no more of the date than is needed.
+ * time shows a time in the user's own time zone, which it names, with no more of the date than is
+ * needed.
  * @param {string | number} at an RFC 3339 time, or milliseconds
  * @param {number} [now]
  * @param {string} [zone]
  * @param {string} [locale]
  */
-export function time(at, now = Date.now(), zone, locale) {
+export function time(at, now = Date.now(), zone, locale = ENGLISH) {
   const show = (/** @type {string | number} */ when, /** @type {Intl.DateTimeFormatOptions} */ options) =>
     formatter(locale, { timeZone: zone, ...options }).format(new Date(when));
   const clock = show(at, { timeStyle: 'long' });
@@ -78,10 +81,42 @@ export function time(at, now = Date.now(), zone, locale) {
     return clock;
   }
   if (day(at) === day(now - 86_400_000)) {
-    return `${new Intl.RelativeTimeFormat(locale, { numeric: 'auto' }).format(-1, 'day')}, ${clock}`;
+    return `yesterday, ${clock}`;
   }
   const sameYear = show(at, { year: 'numeric' }) === show(now, { year: 'numeric' });
   return sameYear ? `${show(at, { month: 'short', day: 'numeric' })}, ${clock}` : day(at);
+}
+
+/**
+ * exact shows a time in full, to the millisecond.
+ * @param {string | number} at
+ * @param {string} [zone]
+ * @param {string} [locale]
+ */
+export const exact = (at, zone, locale = ENGLISH) => formatter(locale, {
+  timeZone: zone, year: 'numeric', month: 'short', day: 'numeric', weekday: 'short',
+  hour: '2-digit', minute: '2-digit', second: '2-digit', fractionalSecondDigits: 3, timeZoneName: 'short',
+}).format(new Date(at));
+
+const relative = new Intl.RelativeTimeFormat('en');
+/** @type {[number, 'day' | 'hour' | 'minute' | 'second'][]} */
+const UNITS = [[86_400, 'day'], [3600, 'hour'], [60, 'minute'], [10, 'second']];
+
+/**
+ * ago shows how long ago a time was, or how far away it is, and a date if that is 30 days or more.
+ * @param {string | number} at
+ * @param {number} [now]
+ * @param {string} [zone]
+ * @param {string} [locale]
+ */
+export function ago(at, now = Date.now(), zone, locale = ENGLISH) {
+  const seconds = (new Date(at).getTime() - now) / 1000;
+  if (Math.abs(seconds) >= 30 * 86_400) {
+    return formatter(locale, { timeZone: zone, dateStyle: 'medium' }).format(new Date(at));
+  }
+  const [length, unit] = UNITS.find(([least]) => Math.abs(seconds) >= least) ?? [0, 'second'];
+  const step = unit === 'second' ? 1 : length;
+  return length === 0 ? 'just now' : relative.format(Math.trunc(seconds / step), unit);
 }
 
 /** @type {Map<string, Intl.DateTimeFormat>} */

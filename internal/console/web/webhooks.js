@@ -129,8 +129,8 @@ export function trouble(webhook) {
   const why = `, ${plural(BigInt(failing.attempts), 'attempt')}: ${sentence(failing.error)}`;
   const soon = !next || Date.parse(next) <= Date.now();
   return [
-    h('p', { class: 'problem' }, 'Since ', when(failing.since), why),
-    h('p', { class: 'hint' }, 'Next attempt ', ...(soon ? ['now'] : ['at ', when(next)]), '.'),
+    h('p', { class: 'problem' }, 'Since ', when(failing.since, time), why),
+    h('p', { class: 'hint' }, 'Next attempt ', ...(soon ? ['now'] : ['at ', when(next, time)]), '.'),
   ];
 }
 

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { count, differences, figure, hasWords, marks, plural, restoreBreaks, sentence, shorten, size, span, time } from '../web/format.js';
+import {
+  ago, count, differences, exact, figure, hasWords, marks, plural, restoreBreaks, sentence, shorten, size, span, time,
+} from '../web/format.js';
 
 test('counts, sizes and sentences', () => {
   assert.equal(count(10_000_000), '10,000,000');
@@ -38,8 +40,19 @@ test('times are local, name their zone, and are as short as they can be', () => 
   assert.equal(time('2026-11-15T08:09:10Z', now, 'UTC', 'en-GB'), 'yesterday, 08:09:10 UTC');
   assert.equal(time('2026-01-02T08:09:10Z', now, 'UTC', 'en-GB'), '2 Jan, 08:09:10 UTC');
   assert.equal(time('2025-01-02T08:09:10Z', now, 'UTC', 'en-GB'), '2 Jan 2025');
-  assert.equal(time('2026-11-15T08:09:10Z', now, 'Europe/Berlin', 'de'), 'gestern, 09:09:10 MEZ');
+  assert.equal(time('2026-11-15T08:09:10Z', now, 'Europe/Berlin', 'en-GB'), 'yesterday, 09:09:10 CET');
   assert.match(time('2026-11-16T20:09:10Z', now, 'UTC', 'en-US'), /^8:09:10\sPM UTC$/);
+});
+
+test('a time is so long ago, and a date before that', () => {
+  const now = Date.parse('2026-11-16T12:00:00Z');
+  const shown = (seconds) => ago(now - seconds * 1000, now, 'UTC', 'en-GB');
+  assert.deepEqual([-9, 0, 9.9].map(shown), ['just now', 'just now', 'just now']);
+  assert.deepEqual([10, 59.9, 60, 119].map(shown), ['10 seconds ago', '59 seconds ago', '1 minute ago', '1 minute ago']);
+  assert.deepEqual([3600, 86_399, 86_400, 29 * 86_400].map(shown), ['1 hour ago', '23 hours ago', '1 day ago', '29 days ago']);
+  assert.deepEqual([30 * 86_400, 365 * 86_400].map(shown), ['17 Oct 2026', '16 Nov 2025']);
+  assert.deepEqual([-90, -90 * 86_400].map(shown), ['in 1 minute', '14 Feb 2027']);
+  assert.equal(exact('2026-11-16T08:09:10.123456Z', 'Asia/Tokyo', 'en-GB'), 'Mon, 16 Nov 2026, 17:09:10.123 GMT+9');
 });
 
 test('what cannot be seen is marked', () => {
