@@ -64,7 +64,7 @@ const failed: components["schemas"]["Error"] = { error: 40010, message: "taken" 
 const event: components["schemas"]["Event"]["type"] = "plant.created";
 const report: Body<operations["importPlants"], 200> = { created: 1, unchanged: 0, failed: 1, errors: [{ line: 2, ...failed }] };
 const hook: Body<operations["createWebhook"], 201>["secret"] = "whsec_AAAA";
-const query: operations["listPlants"]["parameters"]["query"] = { after: 1, tag: "tropical" };
+const query: operations["listPlants"]["parameters"]["query"] = { after: 1, tag: ["tropical", "shade"] };
 const message: webhooks["plant.created"]["post"]["requestBody"]["content"]["application/json"]["data"] = plant;
 // @ts-expect-error the name is required
 const nameless: Body<operations["getPlant"], 200> = {};
