@@ -44,15 +44,14 @@ const (
 // has changed it.
 var errChanged = errors.New("the webhook has changed")
 
-// errInterrupted means that a client has paused the webhook, or wants its events to be sent now.
-// What is in flight may still arrive.
-var errInterrupted = errors.New("the webhook was paused or is to be tried now")
+// errPaused means that a client has paused the webhook. What is in flight may still arrive.
+var errPaused = errors.New("the webhook was paused")
 
 // delivery delivers the events of one webhook, until it is stopped or the webhook is
 // disabled. One goroutine runs it; others send and save.
 type delivery struct {
 	sender  *Sender
-	hook    plantstore.Webhook // its state at the start
+	hook    plantstore.Webhook // its state at the start; Try belongs to the sender's Run
 	secrets []string
 	cancel  context.CancelCauseFunc
 	done    chan struct{} // closed when it has ended
@@ -62,6 +61,8 @@ type delivery struct {
 	changed  <-chan struct{}       // closed when there may be events after the queue's position; nil if there may be already
 	readAt   time.Time             // no read before then, after an error
 	attempts []plantstore.Delivery // the last ones, the newest first
+	try      int64                 // the webhook's, for which the pending events were made due
+	tries    chan int64            // the next one; Run sends
 
 	delivered time.Time                // when an event was last delivered
 	failing   bool                     // the last attempt failed
@@ -90,7 +91,7 @@ type result struct {
 func (d *delivery) run(ctx context.Context) {
 	defer func() {
 		close(d.done)
-		if context.Cause(ctx) == errInterrupted {
+		if context.Cause(ctx) == errPaused {
 			d.sender.wake()
 		}
 	}()
@@ -104,7 +105,7 @@ func (d *delivery) run(ctx context.Context) {
 		senders.Go(func() { d.results <- d.attempt(sending, it) })
 	})
 	switch context.Cause(ctx) {
-	case context.Canceled, errInterrupted: // the server stops, or only the webhook
+	case context.Canceled, errPaused: // the server stops, or only the webhook
 		defer time.AfterFunc(stopGrace, abandon).Stop()
 	default:
 		abandon()
@@ -146,6 +147,9 @@ func (d *delivery) loop(ctx context.Context, send func(*item)) (reason string) {
 			}
 		case <-d.changed:
 			d.changed = nil
+		case d.try = <-d.tries:
+			d.queue.hurry()
+			d.version++
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -320,7 +324,7 @@ func (d *delivery) save(ctx context.Context) {
 // progress returns the state to save.
 func (d *delivery) progress() plantstore.Progress {
 	p := d.queue.progress()
-	p.Delivered, p.Failing, p.LastError, p.Try = d.delivered, d.failing, d.lastError, d.hook.Try
+	p.Delivered, p.Failing, p.LastError, p.Try = d.delivered, d.failing, d.lastError, d.try
 	return p
 }
 

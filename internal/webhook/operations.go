@@ -176,8 +176,9 @@ func (s *Sender) Resume(ctx context.Context, id string, by plantstore.Actor) (pl
 			w.Epoch++
 		}
 		w.Disabled = ""
-		for i := range w.Progress.Pending { // the time until it gives up starts over
-			w.Progress.Pending[i].First, w.Progress.Pending[i].Next = time.Time{}, time.Time{}
+		for i := range w.Progress.Pending { // the attempts, and the time until it gives up, start over
+			e := &w.Progress.Pending[i]
+			e.Attempts, e.First, e.Next = 0, time.Time{}, time.Time{}
 		}
 		return nil
 	})

@@ -186,6 +186,28 @@ func TestRetryDoesNotWait(t *testing.T) {
 	})
 }
 
+// A receiver that takes long is not interrupted: it would process its events twice.
+func TestRetryLeavesAttemptsInFlightAlone(t *testing.T) {
+	s := run(t, newStore(t))
+	e := newEndpoint(t, func(_ http.ResponseWriter, r *http.Request, _ message) {
+		select {
+		case <-r.Context().Done():
+			t.Error("the attempt was abandoned")
+		case <-time.After(stopGrace + time.Second):
+		}
+	})
+	w := s.create(e)
+	s.write(plantstore.Create, fern(1))
+	e.awaitMessages(1)
+	if _, err := s.Retry(t.Context(), w.ID, plantstore.Actor{}); err != nil {
+		t.Fatal(err)
+	}
+	if h := s.awaitHealth(w.ID, isHealthy); h.Pending > 0 {
+		t.Errorf("got %+v", h)
+	}
+	wantPlants(t, e.messages(), fern(1))
+}
+
 func TestChangedURLIsTriedAtOnce(t *testing.T) {
 	onOneAndOnTwo(t, hourLater, func(t *testing.T, s, other *service) {
 		broken := newEndpoint(t, status(http.StatusInternalServerError))
@@ -251,7 +273,7 @@ func TestChangedURLHasThreeDaysOfItsOwn(t *testing.T) {
 	}
 	s.run()
 	h := s.awaitHealth(w.ID, isFailing)
-	if h.State != plantstore.WebhookFailing || h.Failing.Attempts != 81 || time.Since(h.Failing.Since) > time.Hour {
+	if h.State != plantstore.WebhookFailing || h.Failing.Attempts != 1 || time.Since(h.Failing.Since) > time.Hour {
 		t.Errorf("got %+v, failing %+v", h, h.Failing)
 	}
 }

@@ -189,6 +189,13 @@ func (q *queue) failed(it *item, now time.Time) {
 	q.retries = append(q.retries, it)
 }
 
+// hurry makes all retries due.
+func (q *queue) hurry() {
+	for _, it := range q.retries {
+		it.Next = time.Time{}
+	}
+}
+
 // returned takes back an event whose attempt was abandoned, as when the server stops.
 func (q *queue) returned(it *item) {
 	q.landed(it)

@@ -175,14 +175,19 @@ func (s *Sender) stop(d *delivery) {
 	delete(s.running, d.hook.ID)
 }
 
-// adjust starts or stops the delivery of one webhook.
+// adjust starts, stops or hurries the delivery of one webhook.
 func (s *Sender) adjust(ctx context.Context, w *plantstore.Webhook) {
 	if d := s.running[w.ID]; d != nil {
 		switch {
-		case d.isCurrent(w):
+		case d.hasEnded() || !d.isConfigured(w):
+		case w.Disabled == "":
+			if w.Try != d.hook.Try {
+				d.hook.Try = w.Try
+				d.hurry(w.Try)
+			}
 			return
-		case d.isConfigured(w):
-			if d.cancel(errInterrupted); !d.hasEnded() {
+		default:
+			if d.cancel(errPaused); !d.hasEnded() {
 				return // it wakes this sender when it has
 			}
 		}
@@ -219,9 +224,13 @@ func (s *Sender) adjust(ctx context.Context, w *plantstore.Webhook) {
 	s.start(ctx, taken, secrets)
 }
 
-// isCurrent reports whether the delivery runs as the webhook wants it now.
-func (d *delivery) isCurrent(w *plantstore.Webhook) bool {
-	return !d.hasEnded() && d.isConfigured(w) && w.Disabled == "" && w.Try == d.hook.Try
+// hurry makes the pending events due at once.
+func (d *delivery) hurry(try int64) {
+	select {
+	case <-d.tries: // one that is overtaken
+	default:
+	}
+	d.tries <- try
 }
 
 // isConfigured reports whether the delivery has the webhook's present configuration.
@@ -279,6 +288,7 @@ func (s *Sender) start(ctx context.Context, w plantstore.Webhook, secrets []stri
 	d := &delivery{
 		sender: s, hook: w, secrets: secrets, cancel: cancel, done: make(chan struct{}),
 		queue: newQueue(w.Progress, s.opts.Delays), results: make(chan result, maxInFlight), saves: make(chan error, 1),
+		try: w.Try, tries: make(chan int64, 1),
 		attempts: attempts, delivered: w.Progress.Delivered, failing: w.Progress.Failing, lastError: w.Progress.LastError,
 		recorded: true, savedAt: time.Now(),
 	}
@@ -298,7 +308,7 @@ func due(w *plantstore.Webhook) {
 	for i := range p.Pending {
 		p.Pending[i].Next = time.Time{}
 		if moved {
-			p.Pending[i].First = time.Time{}
+			p.Pending[i].First, p.Pending[i].Attempts = time.Time{}, 0
 		}
 	}
 }
