@@ -174,13 +174,11 @@ func (c *Client) createOnce(ctx context.Context, p plantstore.Plant) error {
 	return resp.confirm(p)
 }
 
-// Get returns the plant with that id, with its version and times, or ErrNoPlant. The plant's
-// ETag method returns the tag for a [plantstore.Condition].
+// Get returns the plant with that id, with its version, but not when it was created, or
+// ErrNoPlant. The plant's ETag method returns the tag for a [plantstore.Condition].
 func (c *Client) Get(ctx context.Context, id plantstore.ID) (plantstore.StoredPlant, error) {
-	return ask(ctx, c, fmt.Sprintf("get plant %d", id), http.MethodGet, plantPath(id)+"?details=true", nil, func(r *response) (plantstore.StoredPlant, error) {
-		plant, err := decodeBody(r, wire.DecodeStoredPlant)
-		plant.ID = id
-		return plant, err
+	return ask(ctx, c, fmt.Sprintf("get plant %d", id), http.MethodGet, plantPath(id), nil, func(r *response) (plantstore.StoredPlant, error) {
+		return r.storedPlant(id)
 	})
 }
 
@@ -227,12 +225,7 @@ func (c *Client) Patch(ctx context.Context, id plantstore.ID, patch plantstore.P
 		if err != nil {
 			return err
 		}
-		plant.Plant, err = resp.plant()
-		plant.ID = id
-		// A proxy may have made the ETag a weak one. A version of a release that this one does
-		// not know is left out.
-		etag := strings.TrimPrefix(resp.header.Get("ETag"), "W/")
-		plant.Version, _ = plantstore.ParseVersion(strings.Trim(etag, `"`))
+		plant, err = resp.storedPlant(id)
 		return err
 	})
 	if err != nil {

@@ -217,6 +217,16 @@ func (r *response) plant() (plantstore.Plant, error) {
 	return decodeBody(r, func(body []byte) (plantstore.Plant, error) { return wire.DecodePlant(bytes.NewBuffer(body)) })
 }
 
+// storedPlant returns the plant in a response about it, with the version in its ETag. A proxy may
+// have made that a weak one. A version of a release that this one does not know is left out.
+func (r *response) storedPlant(id plantstore.ID) (stored plantstore.StoredPlant, err error) {
+	stored.Plant, err = r.plant()
+	stored.ID = id
+	etag := strings.TrimPrefix(r.header.Get("ETag"), "W/")
+	stored.Version, _ = plantstore.ParseVersion(strings.Trim(etag, `"`))
+	return stored, err
+}
+
 // decodeBody returns the decoded body of a response.
 func decodeBody[Value any](r *response, decode func([]byte) (Value, error)) (Value, error) {
 	value, err := decode(r.body)

@@ -132,13 +132,21 @@ Examples:
 }
 
 func (c *getCommand) Run(ctx context.Context, api *client.Client, std streams) error {
-	plant, err := api.Get(ctx, c.ID)
+	if !c.Details {
+		plant, err := api.Get(ctx, c.ID)
+		if err != nil {
+			return err
+		}
+		return c.printPlant(std.out, plant.Plant)
+	}
+	page, err := api.Page(ctx, plantstore.Query{IDs: []plantstore.ID{c.ID}, Details: true})
 	if err != nil {
 		return err
 	}
-	if !c.Details {
-		return c.printPlant(std.out, plant.Plant)
+	if len(page.Plants) == 0 {
+		return plantstore.Errorf(plantstore.ErrNoPlant, "there is no plant with id %d", c.ID)
 	}
+	plant := page.Plants[0]
 	encoded, err := wire.AppendStored(nil, plant)
 	if err != nil {
 		return err
