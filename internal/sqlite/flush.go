@@ -23,6 +23,11 @@ const generationShare = 16
 // flushText is how many bytes of text a transaction may flush, at least.
 const flushText = 4 << 20
 
+// mergingFill is how full the active generation is when a transaction that merges segments of the
+// index of names flushes, too. Before, it does one of them, which takes less time. The flush is
+// three times as fast as the log grows, and goes over the plants twice, so it ends in time.
+const mergingFill = 1.0 / 3
+
 // progress is how much of the frozen generation has been flushed: all plants first, and then
 // which of them have which tag.
 type progress struct {
@@ -93,12 +98,16 @@ func (s *Store) fill() float64 {
 func (s *Store) flushAndTrim(writes int) error {
 	w := s.write
 	appended := w.tx.bytes - w.bytes
-	if w.tx.names.merge > 0 { // instead of adding more to the index
+	merging := w.tx.names.merge > 0
+	if merging {
 		if err := w.mergeNames(); err != nil {
 			return err
 		}
-	} else if err := s.flush(s.flushDue(), max(flushText, 3*appended)); err != nil {
-		return err
+	}
+	if !merging || s.fill() > mergingFill {
+		if err := s.flush(s.flushDue(), max(flushText, 3*appended)); err != nil {
+			return err
+		}
 	}
 	return s.trim(trimFactor*writes, appended)
 }

@@ -33,7 +33,7 @@ type nameIndex struct {
 	next   plantstore.ID // while it is built: it has the plants before this one
 	plants int64         // how many the build has added
 
-	// merge is how many pages of its segments are to be merged before more plants are added, and
+	// merge is how many bytes of the names that were added are to be merged before more are, and
 	// merged says that there is nothing to merge.
 	merge  int
 	merged bool
@@ -52,11 +52,13 @@ const (
 	// text, or a few times what the transaction appends to the log: they take about 20 ms.
 	indexGroup = 2048
 	indexText  = 64 << 10
-	// pagesPerGroup is how many pages are merged for indexGroup plants that are added, mergeStep
-	// how many by a transaction, or one for mergeShare bytes that it appends to the log.
-	pagesPerGroup = 64
-	mergeStep     = 32
-	mergeShare    = 512
+	// mergedText is for how many bytes of names a page is merged. A transaction merges mergeStep
+	// pages, or one for mergeShare bytes that it appends to the log, up to maxMerge: they take about
+	// 30 ms.
+	mergedText = 800
+	mergeStep  = 32
+	mergeShare = 512
+	maxMerge   = 512
 	// maxIndexedName is the length in bytes, folded, from which on a name is not indexed: it is
 	// examined by every search.
 	maxIndexedName = 4 << 10
@@ -191,8 +193,6 @@ func (w *writer) flushNames(frozen *memtable.Generation, n int) (last bool, err 
 	n = max(1, min(n/indexWork, int(limit/rowOverhead)))
 	chunk := frozen.From(p.nextName, math.MaxInt64, make([]memtable.Entry, 0, n))
 	last = len(chunk) < n || chunk[n-1].ID == math.MaxInt64
-	var ids []plantstore.ID
-	var names []string
 	for _, e := range chunk {
 		p.nextName = e.ID + 1
 		p.left -= indexWork
@@ -204,36 +204,33 @@ func (w *writer) flushNames(frozen *memtable.Generation, n int) (last bool, err 
 			}
 			x.merged = false
 		default:
-			name := indexed(&w.fold, frozen.Plant(e).Name)
-			ids, names = append(ids, e.ID), append(names, name)
-			text += rowOverhead + len(name)
+			name := frozen.Plant(e).Name
+			text += rowOverhead + len(name) // as what is appended is counted: folded it may be longer
+			if err := w.addName(e.ID, name); err != nil {
+				return false, err
+			}
 		}
 		if int64(text) >= limit {
-			last = last && e.ID == chunk[len(chunk)-1].ID
-			break
+			return last && e.ID == chunk[len(chunk)-1].ID, nil
 		}
 	}
-	return last, w.addNames(ids, names)
+	return last, nil
 }
 
-// addNames adds plants to the index in order of their ids, or replaces them there.
-func (w *writer) addNames(ids []plantstore.ID, names []string) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	x := &w.tx.names
-	x.merge, x.merged = x.merge+1+len(ids)*pagesPerGroup/indexGroup, false
+// addName adds a plant to the index, or replaces it there. They are added in order of their ids.
+func (w *writer) addName(id plantstore.ID, name string) error {
 	stmt, err := w.conn.Prepare(insertName)
 	if err != nil {
 		return err
 	}
-	for i := range ids {
-		stmt.BindInt64(1, int64(ids[i]))
-		stmt.BindText(2, names[i])
-		if err := run(stmt, len(names[i])); err != nil {
-			return fmt.Errorf("index: %w", err)
-		}
+	name = indexed(&w.fold, name)
+	stmt.BindInt64(1, int64(id))
+	stmt.BindText(2, name)
+	if err := run(stmt, len(name)); err != nil {
+		return fmt.Errorf("index: %w", err)
 	}
+	w.tx.names.merge += 1 + len(name)
+	w.tx.names.merged = false
 	return nil
 }
 
@@ -242,10 +239,16 @@ func (w *writer) addNames(ids []plantstore.ID, names []string) error {
 // would make a segment.
 const insertName = "REPLACE INTO names (rowid, name) VALUES (?, ?)"
 
+// mergePages returns how many pages a transaction merges that appends so many bytes to the log, if
+// so many bytes of names are to be merged.
+func mergePages(appended int64, names int) int {
+	return max(mergeStep, min(int(appended)/mergeShare, 1+names/mergedText, maxMerge))
+}
+
 // mergeNames merges segments of the index, a few pages of them. FTS5 does not interrupt the list of
 // one trigram, which takes about a tenth of a second for a million plants.
 func (w *writer) mergeNames() error {
-	pages := max(mergeStep, int(w.tx.bytes-w.bytes)/mergeShare)
+	pages := mergePages(w.tx.bytes-w.bytes, w.tx.names.merge)
 	const changes = "SELECT total_changes()"
 	before, err := number(w.conn, changes)
 	if err != nil {
@@ -255,7 +258,7 @@ func (w *writer) mergeNames() error {
 		return fmt.Errorf("merge: %w", err)
 	}
 	after, err := number(w.conn, changes)
-	w.tx.names.merge = max(0, w.tx.names.merge-pages)
+	w.tx.names.merge = max(0, w.tx.names.merge-pages*mergedText)
 	if after-before < 2 { // as FTS5 documents
 		w.tx.names.merge, w.tx.names.merged = 0, true
 	}
@@ -330,15 +333,13 @@ func (w *writer) buildIndex() error {
 		return w.mergeNames()
 	}
 	x := &w.tx.names
-	var ids []plantstore.ID
-	var names []string
+	var plants []plantstore.Plant
 	text, last := 0, true
 	err := query(w.conn, func(row *sqlite.Stmt) error {
-		id := plantstore.ID(row.ColumnInt64(0))
-		name := row.ColumnText(1)
-		ids, names = append(ids, id), append(names, indexed(&w.fold, name))
-		if text += rowOverhead + len(name); len(ids) == indexGroup || text >= 4*indexText {
-			last = id == math.MaxInt64
+		p := plantstore.Plant{ID: plantstore.ID(row.ColumnInt64(0)), Name: row.ColumnText(1)}
+		plants = append(plants, p)
+		if text += rowOverhead + len(p.Name); len(plants) == indexGroup || text >= 4*indexText {
+			last = p.ID == math.MaxInt64
 			return errStop
 		}
 		return nil
@@ -346,14 +347,16 @@ func (w *writer) buildIndex() error {
 	if err != nil {
 		return err
 	}
-	if err := w.addNames(ids, names); err != nil {
-		return err
+	for _, p := range plants {
+		if err := w.addName(p.ID, p.Name); err != nil {
+			return err
+		}
 	}
-	x.plants += int64(len(ids))
+	x.plants += int64(len(plants))
 	if last {
 		x.state, x.next = indexReady, 0
 	} else {
-		x.next = ids[len(ids)-1] + 1
+		x.next = plants[len(plants)-1].ID + 1
 	}
 	return w.saveIndex()
 }

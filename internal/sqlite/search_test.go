@@ -266,6 +266,46 @@ func TestFlushEndsWhenTheIndexIsMadeMeanwhile(t *testing.T) {
 	}
 }
 
+// Names that are longer folded, and merges, do not make the flush fall behind what is written.
+func TestFlushWithTheIndexKeepsUpWithAnImport(t *testing.T) {
+	l := newComparison(t, 1)
+	const rows, batch = 20_000, 2000
+	l.store.GenerationLimit.Rows = rows
+	l.store.IndexNames(rules.IndexOn)
+	l.settle(t)
+	for first := 0; first < 5*rows; first += batch {
+		writes := make([]plantstore.Write, batch)
+		for i := range writes {
+			name := fmt.Sprintf("%s%06d", strings.Repeat("\ud55c\uae00", 7), first+i)
+			writes[i] = plantstore.Write{Op: plantstore.Create, Plant: plantstore.Plant{ID: plantstore.ID(first + i), Name: name}}
+		}
+		if _, err := l.store.Apply(t.Context(), writes); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.store.unflushed.Load().Active.Size().Rows; got > rows {
+			t.Fatalf("after %d plants the active generation has %d, want %d at most", first+batch, got, rows)
+		}
+	}
+}
+
+func TestMergesAreBounded(t *testing.T) {
+	for _, tt := range []struct {
+		appended     int64
+		names, pages int
+	}{
+		{0, 1, mergeStep},
+		{100, 1 << 20, mergeStep},
+		{200_000, 1 << 20, 390},
+		{200_000, 100 * mergedText, 101},
+		{8 << 20, 1, mergeStep},
+		{8 << 20, 1 << 30, maxMerge},
+	} {
+		if got := mergePages(tt.appended, tt.names); got != tt.pages {
+			t.Errorf("beside %d bytes %d pages are merged for %d bytes of names, want %d", tt.appended, got, tt.names, tt.pages)
+		}
+	}
+}
+
 func TestBuildContinuesAfterARestart(t *testing.T) {
 	l := newComparison(t, 1)
 	l.store.GenerationLimit.Rows = generationSize
