@@ -146,9 +146,9 @@ func indexQuery(text string) string {
 	return "(" + strings.Join(some, " AND ") + `) OR "` + longName + `"`
 }
 
-// fewTagged is how many plants have one of the tags of a query when it is better to look for them among
-// what the index finds: fewer are read instead.
-const fewTagged = 10_000
+// fewPlants is how many plants have one of the tags of a query, or are found by the index of names,
+// when reading those is quick.
+const fewPlants = 10_000
 
 // eachByName is eachStored by the names of the plants: those that the index finds, or all.
 func (snap *snapshot) eachByName(q *plantstore.Query, columns string, first plantstore.ID, f func(row *sqlite.Stmt) error) error {
@@ -167,19 +167,25 @@ func selectIndexed(q *plantstore.Query, columns string) string {
 }
 
 // betterByName reports whether the plants of a query by tags should be looked for in the index of
-// names, because many have one of the tags.
+// names, because many have one of the tags, and the index finds few.
 func (snap *snapshot) betterByName(q *plantstore.Query) (bool, error) {
-	if snap.names.state != indexReady || indexQuery(q.Contains) == "" {
+	found := indexQuery(q.Contains)
+	if snap.names.state != indexReady || found == "" {
 		return false, nil
 	}
-	left := int64(fewTagged)
+	tagged := int64(0)
 	for _, tag := range q.ExactTags() {
-		found, err := number(snap.conn, "SELECT count(*) FROM (SELECT 1 FROM stored_by_tag WHERE tag = ? LIMIT ?)", tag, left)
-		if left -= found; err != nil || left == 0 {
-			return left == 0, err
+		n, err := number(snap.conn, "SELECT count(*) FROM (SELECT 1 FROM stored_by_tag WHERE tag = ? LIMIT ?)", tag, fewPlants-tagged)
+		if err != nil {
+			return false, err
 		}
+		tagged += n
 	}
-	return false, nil
+	if tagged < fewPlants {
+		return false, nil
+	}
+	named, err := number(snap.conn, "SELECT count(*) FROM (SELECT 1 FROM names WHERE names MATCH ? LIMIT ?)", found, fewPlants)
+	return named < fewPlants, err
 }
 
 // flushNames brings the index of names up to date with the frozen generation, by as many plants as

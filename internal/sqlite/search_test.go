@@ -418,14 +418,15 @@ func TestIndexQuery(t *testing.T) {
 	}
 }
 
-// Where many plants have the tag of a search, the index is read instead of them.
+// Where many plants have the tag of a search, the index is read instead of them, unless it finds
+// many, too.
 func TestSearchesAmongManyTaggedPlants(t *testing.T) {
 	l := newComparison(t, 1)
 	l.store.GenerationLimit.Rows = generationSize
 	l.store.IndexNames(rules.IndexOn)
 	l.settle(t)
 	var batch []plantstore.Write
-	for i := range fewTagged + 500 {
+	for i := range fewPlants + 500 {
 		p := plantstore.Plant{ID: plantstore.ID(i), Name: fmt.Sprintf("Monstera %d", i)}
 		if i%100 > 0 {
 			p.Tag = plantstore.NewTag("t")
@@ -436,13 +437,23 @@ func TestSearchesAmongManyTaggedPlants(t *testing.T) {
 	for l.store.freezeRest() {
 		l.flush(t, idleFlushSize)
 	}
-	for _, q := range []plantstore.Query{
-		{Contains: "stera 999", Tag: plantstore.NewTag("t")},
-		{Contains: "stera 100", Tag: plantstore.NewTag("t")},
-		{Contains: "stera 700", Tags: []string{"s", "t"}, Order: plantstore.ByIDDescending},
+	for _, tt := range []struct {
+		plantstore.Query
+		byName bool
+	}{
+		{plantstore.Query{Contains: "stera 999", Tag: plantstore.NewTag("t")}, true},
+		{plantstore.Query{Contains: "stera 100", Tag: plantstore.NewTag("t")}, true},
+		{plantstore.Query{Contains: "stera 700", Tags: []string{"s", "t"}, Order: plantstore.ByIDDescending}, true},
+		{plantstore.Query{Contains: "stera", Tag: plantstore.NewTag("t")}, false},
+		{plantstore.Query{Contains: "stera 700", Tag: plantstore.NewTag("s")}, false},
 	} {
-		if got, want := scan(t, l.store, q), scan(t, l.model, q); len(want) == 0 || !slices.Equal(got, want) {
+		q := tt.Query
+		if got, want := scan(t, l.store, q), scan(t, l.model, q); len(want) == 0 && q.SelectsTag(plantstore.NewTag("t")) || !slices.Equal(got, want) {
 			t.Errorf("%+v: %v, want %v", q, got, want)
+		}
+		byName, err := readSnapshot(t.Context(), l.store.search, func(snap *snapshot) (bool, error) { return snap.betterByName(&q) })
+		if err != nil || byName != tt.byName {
+			t.Errorf("%+v: by name: %t, %v, want %t", q, byName, err, tt.byName)
 		}
 	}
 }
