@@ -59,7 +59,7 @@ type Options struct {
 	// LogKeep and LogMaxBytes limit how much of the log of changes is kept; 0 is no limit.
 	LogKeep     time.Duration
 	LogMaxBytes int64
-	// SearchIndex says when there is an index of names. A PostgreSQL database has none.
+	// SearchIndex says when there is an index of names.
 	SearchIndex rules.IndexMode
 
 	// RateLimit is how many requests each token may send, and AuthFailures how many each
@@ -112,10 +112,11 @@ type App struct {
 	hooks  *webhook.Sender
 }
 
-// upkeep is the background work of a store, which those of some tests do not have. KeepLog
-// is called before Run.
+// upkeep is the background work of a store, which those of some tests do not have. Run is called
+// last.
 type upkeep interface {
 	KeepLog(age time.Duration, bytes int64)
+	IndexNames(when rules.IndexMode)
 	Run(ctx context.Context) error
 }
 
@@ -135,10 +136,10 @@ func New(opts Options) (*App, error) {
 	a.clock = rules.NewClock("server", now, opts.Log)
 	if file, ok := opts.Store.(*sqlite.Store); ok {
 		file.Clock = a.clock
-		file.IndexNames(opts.SearchIndex)
 	}
 	if s, ok := opts.Store.(upkeep); ok {
 		s.KeepLog(opts.LogKeep, opts.LogMaxBytes)
+		s.IndexNames(opts.SearchIndex)
 	}
 	metrics := server.NewMetrics(opts.Version)
 	writes := commit.Options{Queue: opts.MaxQueue, StoreTimeout: opts.StoreTimeout, Observe: metrics.Committed}

@@ -13,7 +13,7 @@ import (
 
 // createPlants is a function, which PostgreSQL plans once for each connection even if the
 // statement has no name: to plan it takes longer than to create a plant.
-var createPlants = fmt.Sprintf(`SELECT create_plants($1, $2, $3, $4, $5, %d)`, newest)
+var createPlants = fmt.Sprintf(`SELECT create_plants($1, $2, $3, $4, $5, $6, %d)`, newest)
 
 // segmentSize is approximately how many bytes of text a row of the log has at most: a reader of
 // one event reads its row.
@@ -35,6 +35,7 @@ func (s *Store) Apply(ctx context.Context, batch []plantstore.Write) ([]plantsto
 		return nil, err
 	}
 	defer s.changes.Notify()
+	s.noteNames(batch)
 	onlyCreates := isOneInsert(batch)
 	// If the last batch of creates had an id that was taken, this one is likely to have one,
 	// too, and the work would be in vain.
@@ -105,7 +106,7 @@ func (s *Store) create(ctx context.Context, batch []plantstore.Write) ([]plantst
 	}
 	var at *int64
 	err := s.withConn(ctx, s.write, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		err := c.QueryRow(ctx, createPlants, plants.ids, plants.names, plants.tags, by, s.lastTime.Load()+1).Scan(&at)
+		err := c.QueryRow(ctx, createPlants, plants.ids, plants.names, plants.tags, plants.folded, by, s.lastTime.Load()+1).Scan(&at)
 		if sqlState(err) == uniqueViolation {
 			return nil
 		}
@@ -135,17 +136,26 @@ func (s *Store) sawTime(at int64) {
 
 // columns are plants as the database stores them.
 type columns struct {
-	ids   []int64
-	names []string
-	tags  []*string
+	ids    []int64
+	names  []string
+	tags   []*string
+	folded []*string // nil if none is different from its name: most names are ASCII
+	folder folder
 }
 
 func newColumns(n int) columns {
-	return columns{make([]int64, 0, n), make([]string, 0, n), make([]*string, 0, n)}
+	return columns{ids: make([]int64, 0, n), names: make([]string, 0, n), tags: make([]*string, 0, n)}
 }
 
 func (c *columns) add(p *plantstore.Plant) {
 	name, tag := text(p)
+	folded := c.folder.folded(name, p.Name)
+	if folded != nil && c.folded == nil {
+		c.folded = make([]*string, len(c.ids), cap(c.ids))
+	}
+	if c.folded != nil {
+		c.folded = append(c.folded, folded)
+	}
 	c.ids, c.names, c.tags = append(c.ids, int64(p.ID)), append(c.names, name), append(c.tags, tag)
 }
 

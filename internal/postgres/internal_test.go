@@ -175,7 +175,7 @@ func TestCommitsAreNeverAsynchronous(t *testing.T) {
 				"a transaction": func(b *pgx.Batch) { queueBegin(b) },
 				"a create": func(b *pgx.Batch) {
 					b.Queue("BEGIN")
-					b.Queue(createPlants, []int64{rand.Int64()}, []string{"fern"}, []*string{nil}, []string{""}, 0)
+					b.Queue(createPlants, []int64{rand.Int64()}, []string{"fern"}, []*string{nil}, nil, []string{""}, 0)
 				},
 			} {
 				var got string

@@ -20,15 +20,16 @@ const (
 	selectTime   = `SELECT greatest($1, ` + now + `)`
 	selectPlants = `SELECT ` + storedColumns + ` FROM stored_plants WHERE id = ANY ($1::bigint[])`
 	lockPlants   = selectPlants + ` ORDER BY id FOR UPDATE`
-	insertPlants = `INSERT INTO stored_plants (id, name, tag, n, updated)
-		SELECT id, name, tag, n, $5 FROM unnest($1::bigint[], $2::text[], $3::text[], $4::int[]) AS new (id, name, tag, n)
+	insertPlants = `INSERT INTO stored_plants (id, name, tag, folded, n, updated)
+		SELECT id, name, tag, folded, n, $6 FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::int[]) AS new (id, name, tag, folded, n)
 		ON CONFLICT (id) DO NOTHING`
 	insertAttempt = `INSERT INTO batches (id, attempt) VALUES ($1, $2)`
 	// replacePlants takes the time of the last event if it is given none.
-	replacePlants = `INSERT INTO stored_plants (id, name, tag, n, updated, created)
-		SELECT id, name, tag, n, coalesce($5, (SELECT time FROM log ORDER BY first DESC LIMIT 1)), created
-		FROM unnest($1::bigint[], $2::text[], $3::text[], $4::int[], $6::bigint[]) AS new (id, name, tag, n, created)
-		ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag, n = excluded.n, updated = excluded.updated, created = excluded.created`
+	replacePlants = `INSERT INTO stored_plants (id, name, tag, folded, n, updated, created)
+		SELECT id, name, tag, folded, n, coalesce($6, (SELECT time FROM log ORDER BY first DESC LIMIT 1)), created
+		FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::int[], $7::bigint[]) AS new (id, name, tag, folded, n, created)
+		ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag, folded = excluded.folded,
+			n = excluded.n, updated = excluded.updated, created = excluded.created`
 	deletePlants = `DELETE FROM stored_plants WHERE id = ANY ($1::bigint[])`
 )
 
@@ -412,7 +413,7 @@ func after(rows []*row) []any {
 		plants.add(&r.after.Plant)
 		n[i] = int32(r.after.Version.N)
 	}
-	return []any{plants.ids, plants.names, plants.tags, n}
+	return []any{plants.ids, plants.names, plants.tags, plants.folded, n}
 }
 
 // created returns when the plants to leave in the rows were created, as the database stores that.

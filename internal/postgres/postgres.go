@@ -126,6 +126,11 @@ type Store struct {
 	logAge   time.Duration
 	logBytes int64
 
+	indexNames rules.IndexMode // when there is an index of names
+	indexed    atomic.Bool     // there is one, or a part of it
+	building   atomic.Bool     // this server builds it
+	unmerged   atomic.Int64    // bytes of names that this server has added to it since they were merged last
+
 	clock      *rules.Clock // of the database's server
 	selectTime string       // reads it
 
@@ -397,6 +402,7 @@ const (
 	duplicateTable     = "42P07"
 	tooManyConnections = "53300"
 	lockNotAvailable   = "55P03"
+	queryCanceled      = "57014"
 )
 
 func sqlState(err error) string {

@@ -278,16 +278,15 @@ func eachOf(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, col
 	if !more {
 		return nil
 	}
-	stored := rowStored
+	r := &reader{ctx: ctx, conn: c, query: &q, columns: columns, decode: rowStored, order: ascending, fetch: fetch, f: f}
 	if columns != storedColumns {
-		stored = func(row pgx.CollectableRow) (plantstore.StoredPlant, error) {
+		r.decode = func(row pgx.CollectableRow) (plantstore.StoredPlant, error) {
 			p, err := rowPlant(row)
 			return plantstore.StoredPlant{Plant: p}, err
 		}
 	}
-	order := ascending
 	if q.Order.Descending() {
-		order = descending
+		r.order = descending
 	}
 	ids := q.IDs
 	if ids == nil && q.TagPrefix != nil && !q.Untagged {
@@ -298,14 +297,8 @@ func eachOf(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, col
 		}
 	}
 	if ids != nil {
-		for chunk := range slices.Chunk(ids, fetch) {
-			for p, err := range inOrder(ctx, c, stored, "SELECT "+columns+order.Replace(selectIDs), int64(first), fetch, chunk) {
-				if err != nil || !f(p) {
-					return err
-				}
-			}
-		}
-		return nil
+		_, err := r.readIDs(first, ids)
+		return err
 	}
 	query, args := selectPage, []any{int64(first), fetch}
 	if tags := q.ExactTags(); len(tags) > 0 && q.TagPrefix == nil && !q.Untagged {
@@ -318,23 +311,59 @@ func eachOf(ctx context.Context, c *pgx.Conn, q plantstore.Query, fetch int, col
 			query, args = selectAnyTagged, append(args, tags)
 		}
 	}
+	if words := patterns(q.Contains); words != nil {
+		indexed, err := canSearch(ctx, c)
+		if err == nil && indexed {
+			first, more, err = r.readMatching(query, slices.Clone(args), first, words)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	for more {
 		args[0] = int64(first)
-		fetched := 0
-		var last plantstore.ID
-		for p, err := range inOrder(ctx, c, stored, "SELECT "+columns+order.Replace(query), args...) {
-			if err != nil || !f(p) {
-				return err
-			}
-			fetched++
-			last = p.ID
+		read, wants, err := r.read(query, args...)
+		if err != nil || !wants || read < fetch {
+			return err
 		}
-		if fetched < fetch {
-			return nil
-		}
-		first, more = q.Following(last)
+		first, more = q.Following(r.last)
 	}
 	return nil
+}
+
+// reader reads plants for a query, in its order, that many at a time.
+type reader struct {
+	ctx     context.Context
+	conn    *pgx.Conn
+	query   *plantstore.Query
+	columns string
+	decode  pgx.RowToFunc[plantstore.StoredPlant]
+	order   *strings.Replacer
+	fetch   int
+	f       func(plantstore.StoredPlant) bool
+	last    plantstore.ID // the plant that was read last
+}
+
+// read calls f with the plants of a statement. It returns how many there were, and whether f wants more.
+func (r *reader) read(from string, args ...any) (n int, wants bool, err error) {
+	for p, err := range inOrder(r.ctx, r.conn, r.decode, "SELECT "+r.columns+r.order.Replace(from), args...) {
+		if err != nil || !r.f(p) {
+			return n, false, err
+		}
+		n++
+		r.last = p.ID
+	}
+	return n, true, nil
+}
+
+// readIDs calls f with the plants that have these ids, from one on, and reports whether it wants more.
+func (r *reader) readIDs(first plantstore.ID, ids []plantstore.ID) (wants bool, err error) {
+	for chunk := range slices.Chunk(ids, r.fetch) {
+		if _, wants, err := r.read(selectIDs, int64(first), r.fetch, chunk); err != nil || !wants {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // taggedFrom returns the ids of the plants, from one on, whose tag may be one that the query selects, in

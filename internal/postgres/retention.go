@@ -54,7 +54,9 @@ var (
 		) AS gone
 		WHERE seq = trimmed AND gone.events > 0 RETURNING gone.events`
 	selectStats = `SELECT seq, seq - trimmed, plants, bytes, (SELECT time FROM log WHERE first > trimmed ORDER BY first LIMIT 1),
-		pg_database_size(current_database()) FROM log_end()`
+		pg_database_size(current_database()), indisvalid,
+		(SELECT coalesce(plants * blocks_done / nullif(blocks_total, 0), 0) FROM pg_stat_progress_create_index WHERE index_relid = indexrelid LIMIT 1)
+		FROM log_end() LEFT JOIN pg_index ON indexrelid = to_regclass('plants_by_name')`
 )
 
 // KeepLog sets how long, and up to how many bytes, the log of changes is kept,
@@ -131,19 +133,31 @@ func (s *Store) trim(ctx context.Context) (more bool, err error) {
 	return more && err == nil, err
 }
 
-// Stats describes the store. It reads two rows, and the sizes of the database's files.
+// Stats describes the store. It reads a few rows, and the sizes of the database's files.
 func (s *Store) Stats(ctx context.Context) (plantstore.Stats, error) {
 	return read(ctx, s, s.lookups, func(ctx context.Context, c *pgx.Conn) (plantstore.Stats, error) {
-		return queryOne(ctx, c, rowStats, errNoState, selectStats)
+		return queryOne(ctx, c, s.rowStats, errNoState, selectStats)
 	})
 }
 
-func rowStats(row pgx.CollectableRow) (stats plantstore.Stats, err error) {
-	var oldest *int64
-	stats.SearchIndex.State = plantstore.SearchOff
-	err = row.Scan(&stats.LastSeq, &stats.Events, &stats.Plants, &stats.Bytes, &oldest, &stats.DatabaseBytes)
+func (s *Store) rowStats(row pgx.CollectableRow) (stats plantstore.Stats, err error) {
+	var oldest, indexed *int64
+	var valid *bool
+	err = row.Scan(&stats.LastSeq, &stats.Events, &stats.Plants, &stats.Bytes, &oldest, &stats.DatabaseBytes, &valid, &indexed)
 	if oldest != nil {
 		stats.Oldest = time.UnixMicro(*oldest).UTC()
+	}
+	x := &stats.SearchIndex
+	switch {
+	case valid != nil && *valid:
+		x.State, x.Plants = plantstore.SearchReady, stats.Plants
+	case s.building.Load(), indexed != nil:
+		x.State = plantstore.SearchBuilding
+		if indexed != nil {
+			x.Plants = *indexed
+		}
+	default:
+		x.State = plantstore.SearchOff
 	}
 	return stats, err
 }

@@ -30,7 +30,7 @@ var (
 
 // Run connects to the server and creates or migrates its schema, logs when the
 // server becomes unavailable and when it is available again, deletes results that are
-// no longer needed, and trims the log of changes, until ctx ends. It returns an error
+// no longer needed, trims the log of changes, and builds or drops the index of names, until ctx ends. It returns an error
 // only if the store had a schema that this release does not support before it could use it. If a
 // newer Plantstore migrates it later, the store refuses everything.
 func (s *Store) Run(ctx context.Context) error {
@@ -39,6 +39,10 @@ func (s *Store) Run(ctx context.Context) error {
 	defer others.Wait()
 	defer cancel()
 	others.Go(func() { s.poll(ctx) })
+	if s.indexNames != "" {
+		others.Go(func() { s.keepIndex(ctx) })
+		others.Go(func() { s.keepMerged(ctx) })
+	}
 	others.Go(func() {
 		eachTick(ctx, trimInterval, func() {
 			for s.trimAndReport(ctx) {

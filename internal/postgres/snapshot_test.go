@@ -79,7 +79,7 @@ func TestOpenTransactionSlowsNothingDown(t *testing.T) {
 			"backlogs":  {selectBacklogs, []any{positions, types, plantstore.MaxPending}},
 			"histogram": {selectBounds, []any{bounds}},
 			"trimmer":   {lockTrimmer, []any{time.Now().UnixMicro(), int64(1) << 40}},
-			"create":    {createPlants, []any{[]int64{1}, []string{"fern"}, []*string{nil}, []string{"x"}, 0}},
+			"create":    {createPlants, []any{[]int64{1}, []string{"fern"}, []*string{nil}, nil, []string{"x"}, 0}},
 			"append":    {appendLog, []any{[]string{"x"}, []int16{4}, []int64{0}, []string{"{}"}, []*string{nil}, nil, nil, 0, 1, nil}},
 		} {
 			if empty && (what == "page" || what == "create") {
@@ -150,7 +150,7 @@ func TestCreateWithAnOldSnapshotFails(t *testing.T) {
 	withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
 		_, err := c.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM log_state")
 		apply(t, s, create(plant(2, "fern")))
-		_, failed := c.Exec(ctx, createPlants, []int64{3}, []string{"fern"}, []*string{nil}, []string{"x"}, 0)
+		_, failed := c.Exec(ctx, createPlants, []int64{3}, []string{"fern"}, []*string{nil}, nil, []string{"x"}, 0)
 		if sqlState(failed) != uniqueViolation {
 			t.Errorf("a create with an old snapshot: %v", failed)
 		}

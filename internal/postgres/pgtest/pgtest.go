@@ -143,7 +143,7 @@ func launch(settings []string) (_ *Server, err error) {
 			s.remove()
 		}
 	}()
-	err = s.command("initdb", "-D", s.data(), "-U", "postgres", "-A", "trust", "--no-sync", "--encoding=UTF8", "--locale=C")
+	err = s.command("initdb", "-D", s.data(), "-U", "postgres", "-A", "trust", "--no-sync", "--encoding=UTF8", "--locale=C", "--lc-ctype=C.UTF-8")
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,11 @@ ALTER TABLE stored_plants ADD COLUMN updated bigint NOT NULL DEFAULT 0, ADD COLU
 CREATE OR REPLACE VIEW plants AS WITH stored AS (SELECT id, name, tag, updated, coalesce(created, updated) AS created FROM stored_plants)
   SELECT id, name, tag, created, updated FROM stored;
 
+-- What a search compares of a plant: its folded name, escaped. It is NULL if that is the name with its
+-- ASCII letters in lower case, if the name is too long for the index of names, and, until the index is
+-- built, for plants that have not changed since release 0.2.0.
+ALTER TABLE stored_plants ADD COLUMN folded text;
+
 -- The time of the events of a batch, if it has any.
 ALTER TABLE batches ADD COLUMN time bigint;
 
@@ -131,9 +136,9 @@ $$;
 -- plant needs no sort and no set of rows, which take nearly as long as the insert, and a call of
 -- log_end would take as long. The time is chosen before the plants are inserted, and is rarely too
 -- early once the log is locked. The caller's release supports schemas up to supported: if it may not
--- write, it fails as [fence] does.
+-- write, it fails as [fence] does. new_folded is NULL if every folded is.
 DROP FUNCTION create_plants(bigint[], text[], text[], text[], integer);
-CREATE FUNCTION create_plants(new_id bigint[], new_name text[], new_tag text[], new_by text[], earliest bigint, supported integer)
+CREATE FUNCTION create_plants(new_id bigint[], new_name text[], new_tag text[], new_folded text[], new_by text[], earliest bigint, supported integer)
 RETURNS bigint LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
   count integer := cardinality(new_id);
@@ -150,14 +155,14 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
   IF count = 1 THEN
-    INSERT INTO stored_plants (id, name, tag, updated) VALUES (new_id[1], new_name[1], new_tag[1], new_time) ON CONFLICT (id) DO NOTHING;
+    INSERT INTO stored_plants (id, name, tag, folded, updated) VALUES (new_id[1], new_name[1], new_tag[1], new_folded[1], new_time) ON CONFLICT (id) DO NOTHING;
     IF NOT FOUND THEN
       RETURN NULL;
     END IF;
   ELSE
-    INSERT INTO stored_plants (id, name, tag, updated, n)
-    SELECT new.id, new.name, new.tag, new_time, new.n - 1
-    FROM unnest(new_id, new_name, new_tag) WITH ORDINALITY AS new (id, name, tag, n) ORDER BY new.id;
+    INSERT INTO stored_plants (id, name, tag, folded, updated, n)
+    SELECT new.id, new.name, new.tag, new.folded, new_time, new.n - 1
+    FROM unnest(new_id, new_name, new_tag, new_folded) WITH ORDINALITY AS new (id, name, tag, folded, n) ORDER BY new.id;
   END IF;
   SELECT oldest_writer INTO STRICT oldest FROM log_state WHERE id = 1 FOR UPDATE;
   IF oldest > supported THEN

@@ -1,0 +1,309 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"plantstore"
+	"plantstore/internal/match"
+	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/rules"
+	"plantstore/internal/storetest"
+	"plantstore/internal/testenv"
+)
+
+// addIndex builds the index of names at once, in the middle of whatever other tests do.
+func addIndex(t testing.TB, s *Store) {
+	t.Helper()
+	schema, err := s.trigrams(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.foldNames(context.Background())
+	if err == nil {
+		err = s.alterIndex(context.Background(), strings.Replace(fmt.Sprintf(createIndex, schema), "CONCURRENTLY", "", 1))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStoreWithTheIndex(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) func() plantstore.Store {
+		url := pgtest.Fresh(t)
+		s := mustOpen(t, url)
+		addIndex(t, s)
+		s.Close()
+		return func() plantstore.Store { return mustOpen(t, url) }
+	})
+}
+
+// syllables make names and searches that have much in common. Some fold, some are longer than they
+// look, and some mean something to LIKE.
+var syllables = []string{
+	"a", "mon", "ste", "RA", "\u00c9", "e\u0301t\u00e9", "\u0444\u0438\u043a\u0443\u0441", "\u039f\u03a3", "\u03c2 ", "\u03a3\u03c3", "\u89c0\u97f3\u84ee", "%", "_", "\\", "\x00", "\x01", "\u212a",
+	"\U0001f335", "-", " ", " ", "\u05e9\u05e8\u05da", "\u0130", "I\u0131i", "\u0937\u093f", "\ub098\ubb34\uaf43",
+}
+
+func anyText(r *rand.Rand, most int) string {
+	var b strings.Builder
+	for range r.IntN(most + 1) {
+		b.WriteString(syllables[r.IntN(len(syllables))])
+	}
+	return b.String()
+}
+
+// With an index, searches find what they find without one, whatever is written.
+func TestSearchesWithTheIndexFindTheSamePlants(t *testing.T) {
+	for seed := range uint64(2) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			s, model := openReady(t, pgtest.Fresh(t)), storetest.NewModel()
+			addIndex(t, s)
+			s.indexed.Store(true)
+			for range 60 {
+				batch := make([]plantstore.Write, 1+r.IntN(50))
+				for i := range batch {
+					w := &batch[i]
+					w.Plant = plantstore.Plant{ID: plantstore.ID(r.IntN(2000) - 1000), Name: anyText(r, 8)}
+					switch r.IntN(5) {
+					case 0:
+						w.Op = plantstore.Replace
+					case 1:
+						w.Op = plantstore.Delete
+					case 2:
+						*w = plantstore.Write{Op: plantstore.Patch, Plant: w.Plant, KeepTag: true}
+					}
+					if r.IntN(50) == 0 {
+						w.Plant.Name += strings.Repeat("monstera ", maxIndexedName/8)
+					}
+					if r.IntN(2) == 0 {
+						w.Plant.Tag = plantstore.NewTag(string("tuv"[r.IntN(3)]))
+					}
+				}
+				for done := 0; done < len(batch); {
+					results, err := s.Apply(t.Context(), batch[done:])
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := model.Apply(t.Context(), batch[done:done+len(results)]); err != nil {
+						t.Fatal(err)
+					}
+					done += len(results)
+				}
+				for range 10 {
+					compareSearches(t, r, s, model)
+				}
+			}
+			wantProblems(t, s)
+		})
+	}
+}
+
+// compareSearches compares the scan and the pages of a random search.
+func compareSearches(t *testing.T, r *rand.Rand, s *Store, model plantstore.Store) {
+	t.Helper()
+	q := plantstore.Query{Contains: anyText(r, 3), Limit: 1 + r.IntN(30)}
+	switch r.IntN(8) {
+	case 0:
+		q.Tag = plantstore.NewTag("t")
+	case 1:
+		q.Tags = []string{"u", "t"}
+	case 2:
+		q.TagPrefix = new("t")
+	case 3:
+		q.Untagged = true
+	}
+	if r.IntN(3) == 0 {
+		q.Order = plantstore.ByIDDescending
+	}
+	if r.IntN(3) == 0 {
+		q.After = new(plantstore.ID(r.IntN(2000) - 1000))
+	}
+	want, got := scan(t, model, q), scan(t, s, q)
+	if !slices.Equal(got, want) {
+		t.Fatalf("%+v: %d plants, want %d", q, len(got), len(want))
+	}
+	for q.Contains != "" {
+		page, err := s.List(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range page.Plants {
+			if len(want) == 0 || p.Plant != want[0] {
+				t.Fatalf("a page of %+v has %+v, want %+v", q, p.Plant, want)
+			}
+			want = want[1:]
+		}
+		if q.After = page.Next; q.After == nil {
+			break
+		}
+	}
+	if q.Contains != "" && len(want) > 0 {
+		t.Fatalf("the pages of %+v lack %+v", q, want)
+	}
+}
+
+func scan(t *testing.T, s plantstore.Store, q plantstore.Query) (all []plantstore.Plant) {
+	t.Helper()
+	for p, err := range s.Scan(t.Context(), q, nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p.Plant)
+	}
+	return all
+}
+
+// What the database compares contains a word if the name does.
+func TestNamesAreFoldedForTheIndex(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	s := openReady(t, pgtest.Fresh(t))
+	var f folder
+	for range 300 {
+		name, word := anyText(r, 6), anyText(r, 2)
+		matches := patterns(word)
+		if matches == nil || !match.New(word).Match(name) {
+			continue
+		}
+		stored := escape(name)
+		withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
+			for _, pattern := range matches {
+				found, err := queryOne(ctx, c, pgx.RowTo[bool], nil, "SELECT "+indexedText+" LIKE $3 FROM (SELECT $1::text, $2::text) AS plant (name, folded)", stored, f.folded(stored, name), pattern)
+				if err != nil {
+					return err
+				}
+				if !found {
+					t.Errorf("%q does not match %q", name, pattern)
+				}
+			}
+			return nil
+		})
+	}
+	for name, want := range map[string]string{
+		"Monstera \x00": "", "\u89c0\u97f3\u84ee": "", "\u00d1andubay": "nandubay", "\u03a6\u0399\u039a\u039f\u03a3": "\u03c6\u03b9\u03ba\u03bf\u03c3",
+		"\u0444\u0438\u043a\u0443\u0441": "", "\u0424\u0438\u043a\u0443\u0441": "\u0444\u0438\u043a\u0443\u0441", "\u00d1" + strings.Repeat("x", maxIndexedName): "",
+	} {
+		got := ""
+		if folded := f.folded(escape(name), name); folded != nil {
+			got = *folded
+		}
+		if got != want {
+			t.Errorf("%q is folded as %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestPatterns(t *testing.T) {
+	for text, want := range map[string][]string{
+		"":                                    nil,
+		"a bc":                                nil,
+		"a-b-c":                               nil,
+		"\U0001f335\U0001f335\U0001f335":      nil,
+		"\u00d1an de":                         {"%nan%"},
+		`50%_\abc`:                            {`%50\%\_\\abc%`},
+		"\u0444\u0438\u043a\u0443\u0441 STER": {"%\u0444\u0438\u043a\u0443\u0441%", "%ster%"},
+		"\u0913\u0937\u093f":                  {"%\u0913\u0937\u093f%"},
+	} {
+		if got := patterns(text); !slices.Equal(got, want) {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+	if got := patterns(strings.Repeat("abc ", 50)); len(got) != maxPatterns {
+		t.Errorf("many words have %d patterns", len(got))
+	}
+}
+
+// The planner has no choice, whatever it knows about the table, and however often it has planned.
+func TestSearchesReadTheIndex(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	addIndex(t, s)
+	words := patterns("MONSTERA deliciosa")
+	explain := func() (plan string) {
+		withWriteConn(t, s, func(ctx context.Context, c *pgx.Conn) error {
+			if _, err := c.Exec(ctx, "BEGIN"); err != nil {
+				return err
+			}
+			if _, err := c.Exec(ctx, indexSettings); err != nil {
+				return err
+			}
+			rows, _ := c.Query(ctx, "EXPLAIN "+ascending.Replace(fmt.Sprintf(selectFound, matching(3, 2))), 0, foundAtOnce, words[0], words[1])
+			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			plan = strings.Join(lines, "\n")
+			return err
+		})
+		return plan
+	}
+	for _, sql := range []string{
+		"SELECT 1",
+		"INSERT INTO stored_plants SELECT i, 'Monstera deliciosa ' || i FROM generate_series(1, 5000) AS i",
+		"ANALYZE stored_plants",
+	} {
+		query(t, url, sql)
+		for range 7 { // from the sixth time on, the plan may be one for any words
+			if plan := explain(); strings.Count(plan, "Bitmap Index Scan on plants_by_name") < 2 || strings.Contains(plan, "plants_pkey") || strings.Contains(plan, "Seq Scan") {
+				t.Fatalf("after %s:\n%s", sql, plan)
+			}
+		}
+	}
+}
+
+// settle does what Run does for the index until it is in this state.
+func settle(t *testing.T, s *Store, state string) {
+	t.Helper()
+	testenv.Eventually(t, func() error {
+		if err := s.stepIndex(t.Context()); err != nil {
+			return err
+		}
+		if stats, err := s.Stats(t.Context()); err != nil || stats.SearchIndex.State != state {
+			return fmt.Errorf("the index is %+v, %w", stats.SearchIndex, err)
+		}
+		return nil
+	})
+}
+
+func TestIndexIsBuiltAndDropped(t *testing.T) {
+	url := pgtest.Start(t).URL()
+	s := openReady(t, url)
+	apply(t, s, create(plant(1, "Monstera")), create(plant(2, "\u0424\u0438\u043a\u0443\u0441")))
+	has := func() int {
+		return pgtest.QueryInt(t, url, "SELECT count(*) FROM pg_class WHERE relname = 'plants_by_name'")
+	}
+	for _, step := range []struct {
+		mode  rules.IndexMode
+		state string
+		has   int
+	}{
+		{rules.IndexAuto, plantstore.SearchOff, 0},
+		{rules.IndexOn, plantstore.SearchReady, 1},
+		{rules.IndexAuto, plantstore.SearchReady, 1},
+		{rules.IndexOff, plantstore.SearchOff, 0},
+	} {
+		s.IndexNames(step.mode)
+		settle(t, s, step.state)
+		if err := s.stepIndex(t.Context()); err != nil || has() != step.has {
+			t.Errorf("%s: %d indexes, %v", step.mode, has(), err)
+		}
+		wantFound(t, s, "\u0444\u0438\u043a\u0443\u0441", 2)
+		wantProblems(t, s)
+	}
+}
+
+// wantFound fails unless a search finds these plants.
+func wantFound(t *testing.T, s *Store, text string, want ...plantstore.ID) {
+	t.Helper()
+	var got []plantstore.ID
+	for _, p := range scan(t, s, plantstore.Query{Contains: text}) {
+		got = append(got, p.ID)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q finds %v, want %v", text, got, want)
+	}
+}
