@@ -266,13 +266,13 @@ func (s *Store) keepMerged(ctx context.Context) {
 	last := time.Now()
 	eachTick(ctx, mergeInterval, func() {
 		for text := s.unmerged.Load(); text >= mergeText || text > 0 && time.Since(last) >= mergeDelay; text = s.unmerged.Load() {
-			s.unmerged.Store(0)
 			last = time.Now()
 			// If it fails, batches do it.
 			_ = s.withConn(ctx, s.list, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
 				_, err := c.Exec(ctx, mergePending)
 				return err
 			})
+			s.unmerged.Add(-text)
 		}
 	})
 }

@@ -53,7 +53,7 @@ const (
 // indexSettings leave the planner only the index of names: the settings of a role, and its estimates of
 // what is rare, have no say. A search that takes longer than this is given up, and plants are read in
 // their order instead: the plants that match may be many although those with the least ids do not.
-const indexSettings = `SELECT set_config(name, value, true) FROM (VALUES
+var indexSettings = `SELECT set_config(name, value, true) FROM (VALUES
 	('enable_bitmapscan', 'on'), ('enable_sort', 'on'), ('enable_seqscan', 'off'), ('enable_indexscan', 'off'), ('jit', 'off'),
 	('max_parallel_workers_per_gather', '0'), ('gin_fuzzy_search_limit', '0'), ('statement_timeout', '500')) AS settings (name, value)`
 

@@ -1,11 +1,14 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -305,5 +308,193 @@ func wantFound(t *testing.T, s *Store, text string, want ...plantstore.ID) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q finds %v, want %v", text, got, want)
+	}
+}
+
+// Release 0.2.0 folded no names. The step of the schema does not either, which would take long: the build does.
+func TestIndexOfAnUpgradedStore(t *testing.T) {
+	url := release020(t)
+	query(t, url, fmt.Sprintf("INSERT INTO stored_plants SELECT i, '\u00d1andubay ' || i FROM generate_series(1001, %d) AS i", 1000+2*foldSize))
+	const ficus = "\u0424\u0438\u043a\u0443\u0441"
+	query(t, url, fmt.Sprintf("INSERT INTO stored_plants VALUES (100, '%[1]s' || chr(1) || chr(1)), (101, '\u89c0\u97f3\u84ee'), (102, repeat('\u00d1', %[2]d) || '%[1]s'), (103, '%[1]s')", ficus, maxIndexedName))
+	query(t, url, fmt.Sprintf("UPDATE log_state SET plants = plants + %d", 2*foldSize+4))
+	s := openReady(t, url)
+	wantProblems(t, s)
+	apply(t, s, replace(plant(103, "\u00c9pine"), nil))
+	addIndex(t, s)
+	wantProblems(t, s)
+	folded := dumpRows(t, url)
+	if err := s.foldNames(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if again := dumpRows(t, url); !slices.Equal(again, folded) {
+		t.Error("names that are folded are folded again")
+	}
+	wantFound(t, s, "nandubay 10501", 10501)
+	wantFound(t, s, "\u0444\u0418\u043a\u0443\u0441", 100, 102)
+	wantFound(t, s, "\u89c0\u97f3\u84ee", 101)
+	wantFound(t, s, "epine", 103)
+}
+
+// A transaction of somebody else only delays the build, whatever ends the build leaves something that the next
+// one replaces, and two never build it.
+func TestInterruptedBuildIsRepeated(t *testing.T) {
+	url := pgtest.Start(t).URL()
+	one, two := openReady(t, url), openReady(t, url)
+	one.IndexNames(rules.IndexOn)
+	two.IndexNames(rules.IndexOn)
+	apply(t, one, create(plant(1, "Monstera")))
+	c, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(context.Background())
+	hold := func(sql string) {
+		if _, err := c.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hold("BEGIN; LOCK TABLE stored_plants IN ROW EXCLUSIVE MODE")
+	built := make(chan error, 1)
+	go func() { built <- one.stepIndex(t.Context()) }()
+	const builds = "FROM pg_stat_activity WHERE query LIKE 'CREATE INDEX%' AND wait_event_type = 'Lock'"
+	testenv.WaitFor(t, "the build to wait", func() bool { return len(query(t, url, "SELECT pid "+builds)) == 1 })
+	for _, s := range []*Store{one, two} {
+		if stats, err := s.Stats(t.Context()); err != nil || stats.SearchIndex.State != plantstore.SearchBuilding {
+			t.Errorf("during the build: %+v, %v", stats.SearchIndex, err)
+		}
+	}
+	if err := two.stepIndex(t.Context()); err != nil {
+		t.Errorf("the other server: %v", err)
+	}
+	if got := query(t, url, "SELECT pid "+builds); len(got) != 1 {
+		t.Errorf("%d builds wait", len(got))
+	}
+	apply(t, two, create(plant(2, "Monstera")), replace(plant(1, "\u00c9pine"), nil))
+	query(t, url, "SELECT pg_terminate_backend(pid) "+builds)
+	if err := <-built; err == nil {
+		t.Error("the build ended although its session did")
+	}
+	if got := query(t, url, "SELECT indisvalid FROM pg_index WHERE indexrelid = 'plants_by_name'::regclass"); !slices.Equal(got, []string{"f"}) {
+		t.Fatalf("the build has left %q", got)
+	}
+	wantFound(t, one, "monstera", 2)
+	hold("ROLLBACK")
+	settle(t, two, plantstore.SearchReady)
+	wantFound(t, one, "monstera", 2)
+	wantProblems(t, one)
+}
+
+func TestServersThatStartTogetherBuildOneIndex(t *testing.T) {
+	url := pgtest.Start(t, "deadlock_timeout=10ms").URL()
+	apply(t, openReady(t, url), create(plant(1, "Monstera")))
+	ctx, stop := context.WithCancel(t.Context())
+	var servers sync.WaitGroup
+	defer servers.Wait()
+	defer stop()
+	var last *Store
+	for range 3 {
+		s := mustOpenWith(t, url, Options{Connections: minConnections})
+		t.Cleanup(func() { s.Close() })
+		s.IndexNames(rules.IndexOn)
+		last = s
+		servers.Go(func() { s.keepIndex(ctx) })
+		servers.Go(func() { s.keepMerged(ctx) })
+	}
+	testenv.WaitFor(t, "the index", func() bool {
+		stats, err := last.Stats(t.Context())
+		return err == nil && stats.SearchIndex == plantstore.SearchIndex{State: plantstore.SearchReady, Plants: 1}
+	})
+}
+
+func TestDatabasesThatCannotHaveTheIndex(t *testing.T) {
+	server := pgtest.Start(t)
+	server.Exec(t, "CREATE DATABASE ascii LC_CTYPE 'C' TEMPLATE template0")
+	server.Exec(t, "CREATE ROLE guest LOGIN")
+	server.Exec(t, "CREATE DATABASE lent")
+	query(t, strings.Replace(server.URL(), "/postgres?", "/lent?", 1), "GRANT ALL ON SCHEMA public TO guest")
+	for database, want := range map[string]string{
+		"postgres@%s/ascii": "LC_CTYPE has no letters beyond ASCII",
+		"guest@%s/lent":     "permission denied to create extension",
+	} {
+		var log bytes.Buffer
+		s := mustOpenWith(t, "postgres://"+fmt.Sprintf(database, server.Addr())+"?sslmode=disable", Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		defer s.Close()
+		s.IndexNames(rules.IndexOn)
+		apply(t, s, create(plant(1, "Monstera")), create(plant(2, "\u0424\u0438\u043a\u0443\u0441")))
+		s.keepIndex(t.Context()) // ends
+		if got := log.String(); strings.Count(got, "level=WARN") != 1 || !strings.Contains(got, want) {
+			t.Errorf("%s: the log is\n%s\nwant %q", database, got, want)
+		}
+		wantFound(t, s, "\u0444\u0438\u043a\u0443\u0441", 2)
+		if stats, err := s.Stats(t.Context()); err != nil || stats.SearchIndex.State != plantstore.SearchOff {
+			t.Errorf("%s: %+v, %v", database, stats.SearchIndex, err)
+		}
+		wantProblems(t, s)
+	}
+}
+
+func TestCheckComparesTheIndexWithTheNames(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	addIndex(t, s)
+	apply(t, s, create(plant(1, "Monstera")), create(plant(2, "\u00c9pine")), create(plant(3, "\u0444\u0438\u043a\u0443\u0441")), create(plant(4, "")))
+	wantProblems(t, s)
+	const differs = "plant %d has another folded name than its own"
+	for _, damage := range []struct{ sql, undo, want string }{
+		{"UPDATE stored_plants SET folded = NULL WHERE id = 2", "UPDATE stored_plants SET folded = 'epine' WHERE id = 2", fmt.Sprintf(differs, 2)},
+		{"UPDATE stored_plants SET folded = 'pine' WHERE id = 2", "UPDATE stored_plants SET folded = 'epine' WHERE id = 2", fmt.Sprintf(differs, 2)},
+		{"UPDATE stored_plants SET folded = 'monstera' WHERE id = 1", "UPDATE stored_plants SET folded = NULL WHERE id = 1", fmt.Sprintf(differs, 1)},
+		{
+			"UPDATE pg_index SET indisready = false WHERE indexrelid = 'plants_by_name'::regclass", "UPDATE pg_index SET indisready = true WHERE indexrelid = 'plants_by_name'::regclass",
+			"the index of names has 4 of 5 plants: start a server with --search-index off, and then build it again",
+		},
+	} {
+		query(t, url, damage.sql)
+		if strings.Contains(damage.sql, "pg_index") {
+			apply(t, s, create(plant(5, "Monstera")))
+		}
+		wantProblems(t, s, damage.want)
+		query(t, url, damage.undo)
+	}
+}
+
+// Batches leave nothing to merge to those that follow.
+func TestNamesAreMerged(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	addIndex(t, s)
+	s.indexed.Store(true)
+	apply(t, s, create(plant(1, "Monstera")))
+	ctx, stop := context.WithCancel(t.Context())
+	var merging sync.WaitGroup
+	merging.Go(func() { s.keepMerged(ctx) })
+	testenv.WaitFor(t, "the names to be merged", func() bool { return s.unmerged.Load() == 0 })
+	stop()
+	merging.Wait()
+	if got := query(t, url, "SELECT gin_clean_pending_list('plants_by_name')"); got[0] != "0" {
+		t.Errorf("%s pages were not merged", got[0])
+	}
+	wantFound(t, s, "STERA", 1)
+}
+
+// Where many plants match although the first do not, the index would be read for too long.
+func TestSearchForWhichTheIndexTakesTooLong(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	addIndex(t, s)
+	query(t, url, "INSERT INTO stored_plants SELECT i, CASE WHEN i > 20 THEN 'Monstera ' || i ELSE 'fern' END FROM generate_series(1, 60000) AS i")
+	before := indexSettings
+	defer func() { indexSettings = before }()
+	indexSettings = strings.Replace(indexSettings, "'500'", "'1'", 1)
+	page, err := s.List(t.Context(), plantstore.Query{Contains: "stera", Limit: 5})
+	if err != nil || len(page.Plants) != 5 || page.Plants[0].ID != 21 {
+		t.Errorf("a page: %+v, %v", page, err)
+	}
+	if got := scan(t, s, plantstore.Query{Contains: "stera", Order: plantstore.ByIDDescending}); len(got) != 60000-20 {
+		t.Errorf("a scan: %d plants", len(got))
+	}
+	if got := scan(t, s, plantstore.Query{Contains: "fern"}); len(got) != 20 {
+		t.Errorf("a scan for another word: %d plants", len(got))
 	}
 }

@@ -10,7 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"plantstore"
 	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/rules"
 )
 
 // documentedSQL returns the statements of each block of SQL in the documentation.
@@ -63,6 +65,8 @@ func TestDocumentedRolesAreEnough(t *testing.T) {
 		exec(admin, "DROP DATABASE plantstore WITH (FORCE)", "DROP ROLE IF EXISTS gardener", "DROP ROLE plantstore")
 	})
 	s := openReady(t, as("plantstore", "plantstore"))
+	s.IndexNames(rules.IndexOn)
+	settle(t, s, plantstore.SearchReady)
 	apply(t, s, create(plant(1, "fern")))
 	wantProblems(t, s)
 
