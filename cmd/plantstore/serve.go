@@ -61,7 +61,7 @@ type serveCommand struct {
 	LogKeep     time.Duration `default:"7d" env:"PLANTSTORE_LOG_KEEP" placeholder:"TIME" help:"How long events are kept; 0 for no limit (${default})."`
 	LogMaxBytes int64         `type:"size" default:"1GiB" env:"PLANTSTORE_LOG_MAX_BYTES" placeholder:"SIZE" help:"How large the log of changes may become before the oldest events are removed; 0 for no limit (${default})."`
 
-	SearchIndex rules.IndexMode `default:"auto" enum:"auto,on,off" env:"PLANTSTORE_SEARCH_INDEX" placeholder:"MODE" help:"Whether a SQLite store has an index that makes searches quick: on, off, or auto: once there are a million plants (${default})."`
+	SearchIndex rules.IndexMode `default:"auto" enum:"auto,on,off" env:"PLANTSTORE_SEARCH_INDEX" placeholder:"MODE" help:"Whether there is an index that makes searches quick: on, off, or auto: once there are a million plants (${default})."`
 
 	WebhookAllow  []netip.Prefix `env:"PLANTSTORE_WEBHOOK_ALLOW" placeholder:"CIDR" help:"A network that webhooks may call even though it is not public, by plain http too, such as 10.0.0.0/8; separate several with commas."`
 	SecretKeyFile string         `env:"PLANTSTORE_SECRET_KEY_FILE" placeholder:"FILE" help:"A file with a key, at least 32 characters, that encrypts the secrets of webhooks in the store."`

@@ -38,7 +38,7 @@ func addIndex(t testing.TB, s *Store) {
 }
 
 func TestStoreWithTheIndex(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) func() plantstore.Store {
+	storetest.RunReads(t, func(t *testing.T) func() plantstore.Store {
 		url := pgtest.Fresh(t)
 		s := mustOpen(t, url)
 		addIndex(t, s)
@@ -70,7 +70,7 @@ func TestSearchesWithTheIndexFindTheSamePlants(t *testing.T) {
 			s, model := openReady(t, pgtest.Fresh(t)), storetest.NewModel()
 			addIndex(t, s)
 			s.indexed.Store(true)
-			for range 60 {
+			for range 40 {
 				batch := make([]plantstore.Write, 1+r.IntN(50))
 				for i := range batch {
 					w := &batch[i]

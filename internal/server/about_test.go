@@ -76,16 +76,23 @@ func TestAboutIsForEveryTokenAndItsFiguresForSome(t *testing.T) {
 }
 
 func TestSearchIndexIsBuiltAndShown(t *testing.T) {
-	s := start(t, servertest.Options{SearchIndex: rules.IndexOn})
-	s.Fill(t, plantstore.Plant{ID: 1, Name: "Monstera deliciosa"}, plantstore.Plant{ID: 2, Name: "Ficus"})
-	api := s.Client(client.Options{})
-	testenv.WaitFor(t, "the index of names", func() bool {
-		about, err := api.About(t.Context())
-		return err == nil && *about.SearchIndex == plantstore.SearchIndex{State: plantstore.SearchReady, Plants: 2}
-	})
-	s.wantMetrics(t, "plantstore_search_index_plants 2", `plantstore_search_index_state{state="ready"} 1`, `plantstore_search_index_state{state="off"} 0`)
-	page, err := api.Page(t.Context(), plantstore.Query{Contains: "STERA"})
-	if err != nil || len(page.Plants) != 1 || page.Plants[0].ID != 1 || page.Next != nil {
-		t.Errorf("found %+v, %v", page, err)
+	for kind, opts := range map[string]servertest.Options{
+		plantstore.StoreSQLite:   {SearchIndex: rules.IndexOn},
+		plantstore.StorePostgres: {SearchIndex: rules.IndexOn, Store: servertest.Postgres(t)},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			s := start(t, opts)
+			s.Fill(t, plantstore.Plant{ID: 1, Name: "Monstera deliciosa"}, plantstore.Plant{ID: 2, Name: "Ficus"})
+			api := s.Client(client.Options{})
+			testenv.WaitFor(t, "the index of names", func() bool {
+				about, err := api.About(t.Context())
+				return err == nil && *about.SearchIndex == plantstore.SearchIndex{State: plantstore.SearchReady, Plants: 2}
+			})
+			s.wantMetrics(t, "plantstore_search_index_plants 2", `plantstore_search_index_state{state="ready"} 1`, `plantstore_search_index_state{state="off"} 0`)
+			page, err := api.Page(t.Context(), plantstore.Query{Contains: "STERA"})
+			if err != nil || len(page.Plants) != 1 || page.Plants[0].ID != 1 || page.Next != nil {
+				t.Errorf("found %+v, %v", page, err)
+			}
+		})
 	}
 }

@@ -36,14 +36,22 @@ import (
 //		return func() plantstore.Store { return open(t, path) }
 //	})
 func Run(t *testing.T, fresh func(t *testing.T) (open func() plantstore.Store)) {
-	all := slices.Concat(writeBehaviours, versionBehaviours, readBehaviours, scanBehaviours, tagBehaviours, eventBehaviours, tokenBehaviours, webhookBehaviours, concurrentBehaviours)
+	run(t, fresh, slices.Concat(writeBehaviours, versionBehaviours, readBehaviours, scanBehaviours, tagBehaviours, eventBehaviours, tokenBehaviours, webhookBehaviours, concurrentBehaviours))
+	t.Run("Histories", func(t *testing.T) { checkHistories(t, fresh) })
+}
+
+// RunReads is the part of [Run] about lists, searches and scans, for a store that has other ways to read.
+func RunReads(t *testing.T, fresh func(t *testing.T) (open func() plantstore.Store)) {
+	run(t, fresh, slices.Concat(readBehaviours, scanBehaviours))
+}
+
+func run(t *testing.T, fresh func(t *testing.T) (open func() plantstore.Store), all []behaviour) {
 	for _, b := range all {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			b.check(t, start(t, fresh(t)))
 		})
 	}
-	t.Run("Histories", func(t *testing.T) { checkHistories(t, fresh) })
 }
 
 // behaviour is one behaviour of a store. Its check starts with an empty store.
