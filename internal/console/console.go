@@ -2,8 +2,8 @@
 // embedded in the binary and load nothing from other hosts. They use the public API
 // with the user's token, so they can do exactly what the token allows.
 //
-// web/ has the pages as they are served, except for comments and indentation: there is no
-// build step. index.html and docs.html are templates that get the paths of the API and of
+// web/ has the pages as they are served, except for comments and indentation, and that the
+// modules of a page are one script: there is no build step. index.html and docs.html are templates that get the paths of the API and of
 // the assets.
 package console
 
@@ -15,7 +15,6 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 )
 
@@ -41,10 +40,9 @@ func New(base *url.URL) (*Console, error) {
 		c.pages["/"+folder+f.name] = f
 	}
 	data := struct {
-		Base    string   // the path of the API, without a trailing slash
-		Assets  string   // the folder of the assets, with a trailing slash
-		Modules []string // the scripts that the console loads
-	}{strings.TrimRight(base.EscapedPath(), "/"), folder, files.modules()}
+		Base   string // the path of the API, without a trailing slash
+		Assets string // the folder of the assets, with a trailing slash
+	}{strings.TrimRight(base.EscapedPath(), "/"), folder}
 	for path, p := range map[string]struct{ name, policy string }{
 		"/":     {"index.html", consolePolicy},
 		"/docs": {"docs.html", docsPolicy},
@@ -66,15 +64,3 @@ func New(base *url.URL) (*Console, error) {
 // Page returns the handler of the page or asset at this path, or nil if there is
 // none.
 func (c *Console) Page(path string) http.Handler { return c.pages[path] }
-
-// modules returns the scripts that console.js imports, so that browsers can preload
-// them.
-func (f files) modules() []string {
-	var names []string
-	for _, file := range f {
-		if strings.HasSuffix(file.name, ".js") && !slices.Contains(otherScripts, file.name) {
-			names = append(names, file.name)
-		}
-	}
-	return names
-}

@@ -130,7 +130,7 @@ func TestPagesAreRevalidatedAndFilesAreCached(t *testing.T) {
 		}
 	}
 	loads := regexp.MustCompile(`(?:src|href)="(assets/[0-9a-f]{16}/[^"]+)"`).FindAllStringSubmatch(body(t, get(t, c, "/"))+body(t, get(t, c, "/docs")), -1)
-	if len(loads) < 10 {
+	if len(loads) < 6 {
 		t.Fatalf("the pages load %d files", len(loads))
 	}
 	for _, m := range loads {
@@ -199,6 +199,30 @@ func TestFilesAreServedWithoutComments(t *testing.T) {
 			if code, _, _ := strings.Cut(line, "// "); strings.HasSuffix(entry.Name(), ".js") && strings.Count(code, "`")%2 != 0 {
 				t.Errorf("%s:%d: a template spans lines: %s", entry.Name(), i+1, line)
 			}
+		}
+	}
+}
+
+func TestEveryModuleIsInOneScript(t *testing.T) {
+	all, err := scripts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code string
+	for _, script := range all {
+		code += string(script.body)
+	}
+	entries, err := web.ReadDir("web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		name, isScript := strings.CutSuffix(entry.Name(), ".js")
+		if !isScript || name == "theme" || name == "docs" || name == "console" {
+			continue
+		}
+		if n := strings.Count(code, "const $"+name+" = (() => {"); n != 1 {
+			t.Errorf("%s is in the scripts %d times", entry.Name(), n)
 		}
 	}
 }

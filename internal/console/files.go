@@ -97,22 +97,21 @@ type file struct {
 
 type files []file
 
-// otherScripts lists the scripts that are not modules of the console: those of the
-// reference, the one that the page itself names, and the one that is not a module.
-var otherScripts = []string{"docs.js", "swagger-ui-bundle.js", "console.js", "theme.js"}
-
 // readFiles returns the console's own assets and those of Swagger UI that the
 // reference needs. swgui's own page has an inline script, which the policy would have
 // to allow; docs.html has none.
 var readFiles = sync.OnceValues(func() (files, error) {
-	var all files
+	all, err := scripts()
+	if err != nil {
+		return nil, err
+	}
 	entries, err := fs.ReadDir(web, "web")
 	if err != nil {
 		return nil, err
 	}
 	for _, entry := range entries {
-		if path.Ext(entry.Name()) == ".html" {
-			continue
+		if ext := path.Ext(entry.Name()); ext == ".html" || ext == ".js" && entry.Name() != "theme.js" {
+			continue // a page, or a module
 		}
 		body, err := web.ReadFile("web/" + entry.Name())
 		if err != nil {
