@@ -2,8 +2,11 @@ package browser
 
 import (
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp/kb"
 
@@ -75,7 +78,8 @@ func TestActivityShowsWhoDidWhat(t *testing.T) {
 	b.at("#/activity?type=plant.deleted")
 	b.see("#events tr", "Weeping fig")
 	b.wait("$$('#events tr').length === 1")
-	b.see("#activity-total", "The chart counts all of them, whatever you look for below.")
+	b.see("#chart-title", "Changes that match in the last hour")
+	b.see("#activity-total", "1 change since")
 	b.click(`.choices a[data-range="7d"]`)
 	b.at("#/activity?type=plant.deleted&range=7d")
 	b.reload()
@@ -90,7 +94,7 @@ func TestActivityShowsWhoDidWhat(t *testing.T) {
 	b.size(1280, 800)
 	b.expect("status of 404")
 	b.click("#events a")
-	b.see("#drawer-problem", "There is no plant 3.")
+	b.see("#plant-gone", "Deleted by gardener")
 
 	// A token without the scope does not see the page.
 	b.click("#sign-out")
@@ -150,8 +154,13 @@ func TestActivityFindsChangesAndGoesBackInTime(t *testing.T) {
 	b.see("#events tr >> nth=0", "By the gardener again")
 	b.wait(rows + " === 2")
 	b.open("http://" + s.Addr + "/#/activity")
-	b.write("#activity-plant", "seven"+kb.Enter)
-	b.see("#activity-status", "The ID of a plant is a whole number, such as 42.")
+	b.write("#activity-plant", "GARDENER by"+kb.Enter)
+	b.at("#/activity?q=GARDENER+by")
+	b.wait(rows + " === 2")
+	b.see("#activity-total", "2 changes since")
+	s.put("10", `{"name":"By another gardener"}`)
+	b.see("#events tr >> nth=0", "By another gardener")
+	b.see("#activity-total", "3 changes since")
 	b.write("#activity-plant", "7"+kb.Enter)
 	b.at("#/activity?plant=7")
 	b.wait(rows + " === 2")
@@ -235,4 +244,101 @@ func TestActivityFollowsTheLog(t *testing.T) {
 		b.wait("end !== null && end - server > 0 && end - server <= 61000")
 	}
 	b.see("#activity-chart", "now")
+}
+
+func TestActivityShowsAPeriodThatIsChosenInTheChart(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(3))
+	b := openTab(t, "http://"+s.Addr+"/#/activity")
+	b.signIn(harness.Token)
+	b.see("#chart-title", "Changes in the last hour")
+	b.see("#activity-total", "4 changes since")
+
+	// Dragging over the whole chart chooses all of it, up to now.
+	b.eval(`{
+		const chart = $('#activity-chart');
+		const {left, right, top} = chart.getBoundingClientRect();
+		chart.setPointerCapture = chart.hasPointerCapture = () => true; // which need a real pointer
+		for (const [type, clientX] of [['pointerdown', left + 1], ['pointermove', right - 1], ['pointerup', right - 1]]) {
+			chart.dispatchEvent(new PointerEvent(type, {clientX, clientY: top + 50, button: 0}));
+		}
+	}`)
+	b.wait("location.hash.includes('since=') && $$('#events tr').length === 4")
+	b.see("#chart-title", "Changes, from ")
+	b.wait("$('#activity-total').textContent === '4 changes.'")
+	b.shot("activity-period")
+	s.put("9", `{"name":"After the period"}`)
+
+	// Keys do, too. The first bar was before the store had any plants.
+	b.focus("#activity-chart")
+	b.press(kb.ArrowLeft)
+	b.wait("$('#activity-chart').ariaValueText.includes('change')")
+	b.eval("globalThis.bars = Number($('#activity-chart').ariaValueMax)")
+	for range evaluate[int](b, "bars") {
+		b.press(kb.ArrowLeft)
+	}
+	b.wait("$('#activity-chart').ariaValueNow === '1'")
+	b.press(kb.Enter)
+	b.see("#activity-status", "There are no changes.")
+	b.see("#activity-total", "0 changes.")
+	b.eval("history.back()")
+	b.wait("$$('#events tr').length === 4")
+	b.click("#activity-newest")
+	b.at("#/activity")
+	b.see("#events tr >> nth=0", "After the period")
+}
+
+// At many changes a second, the page draws a few times a second, and each time little.
+func TestActivityKeepsUpWithManyChanges(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(300))
+	b := openTab(t, "http://"+s.Addr+"/#/activity")
+	b.signIn(harness.Token)
+	b.wait("$$('#events tr').length === 200")
+	b.eval(`{
+		globalThis.long = [];
+		globalThis.draws = 0;
+		new PerformanceObserver((list) => long.push(...list.getEntries().map(({duration}) => duration))).observe({type: 'longtask'});
+		new MutationObserver(() => { draws++; }).observe($('#events'), {childList: true});
+		globalThis.began = performance.now();
+	}`)
+	id := 0
+	for _, reading := range []bool{false, true} {
+		if reading {
+			b.focus("#events a")
+			b.eval("draws = 0; long.length = 0; began = performance.now()")
+		}
+		tick := time.NewTicker(100 * time.Millisecond)
+		changes := 0
+		for range harness.Times(10, 100) { // 200 changes a second
+			<-tick.C
+			var lines strings.Builder
+			for range 20 {
+				id++
+				fmt.Fprintf(&lines, `{"id":%d,"name":"Change %[1]d"}`+"\n", id)
+			}
+			if status, body := s.Call(harness.Token, "POST", "/plants/import?mode=replace", lines.String(), "Content-Type", "application/x-ndjson"); status != http.StatusOK {
+				t.Fatalf("import: %d %s", status, body)
+			}
+			changes += 20
+		}
+		tick.Stop()
+		if reading {
+			b.see("#activity-news", fmt.Sprintf("%d new changes. Show", changes))
+		} else {
+			b.see("#events tr >> nth=0", fmt.Sprintf("Change %d", id))
+		}
+		got := evaluate[struct {
+			Elapsed float64
+			Draws   float64
+			Long    []float64
+		}](b, "{Elapsed: performance.now() - began, Draws: draws, Long: long}")
+		if most := got.Elapsed/250 + 1; got.Draws > most || reading && got.Draws > 0 {
+			t.Errorf("it drew the rows %.0f times in %.0f ms (somebody reads: %v)", got.Draws, got.Elapsed, reading)
+		}
+		slices.Sort(got.Long)
+		harness.Report(t, "%d changes in %.0f ms, somebody reads: %v: %.0f draws, tasks over 50 ms: %.0f", changes, got.Elapsed, reading, got.Draws, got.Long)
+	}
 }

@@ -1,25 +1,24 @@
 // The page of activity: how many changes there were over time, and who did what, newest first.
 
-import { allows, handled, histogram, names } from './api.js';
-import { chart } from './chart.js';
-import { $, h, value, when } from './dom.js';
-import { follow, readBack } from './feed.js';
-import { EVENT_TYPES, count, happened, plural, sentence, shorten, time } from './format.js';
+import { allows, handled, names } from './api.js';
+import { brush, chart } from './chart.js';
+import { $, busy, h, toast, value, when } from './dom.js';
+import { cursorAt, follow, readBack } from './feed.js';
+import { EVENT_TYPES, happened, plural, sentence, shorten, time } from './format.js';
+import { tell } from './parts.js';
 import { go, state } from './route.js';
 import { format, wholeNumber } from './state.js';
+import { RANGES, chosen, countAll, countMatches, criteria, latest, part } from './timeline.js';
+import { restore, who } from './view.js';
 import { poll, retry } from './wait.js';
 
-// The periods of the chart: the seconds of a bar, and how many bars.
-/** @type {Record<string, [number, number]>} */
-const RANGES = { '15m': [15, 60], '1h': [60, 60], '24h': [1800, 48], '7d': [10_800, 56] };
 const USUAL = '1h';
-const period = (/** @type {string} */ name) => (Object.hasOwn(RANGES, name) ? name : USUAL);
+const range = (name = state().range) => (Object.hasOwn(RANGES, name) ? name : USUAL);
 const HEIGHT = 124;
 const REDRAW = 2000;
 const ROWS = 200;
 const RELOAD = 500; // milliseconds until the rows are read again if there are too many to follow
 const RETRY = 5000; // and after a failure
-const SKEW = 3000; // of clocks, which is ignored
 
 /** @typedef {import('./feed.js').LogEvent} LogEvent */
 
@@ -35,7 +34,13 @@ const log = {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   again: undefined, // reads the rows again
   drawing: new AbortController(), // the chart
+  counted: '', // what of the state the chart shows
+  /** @type {import('./timeline.js').Counts | null} */
+  counts: null, // in the chart
 };
+
+// newestOnly leaves the period and the page that are in the URL.
+const newestOnly = { after: '', since: '', until: '' };
 
 /** @type {import('./console.js').Page} */
 export const page = {
@@ -44,15 +49,16 @@ export const page = {
     if (!root.firstChild) {
       mount(root);
     }
-    const { type, plant, by, after, range } = state();
-    const key = JSON.stringify([type, plant, by, after]);
+    const { type, plant, q, by, after, since, until } = state();
+    const key = JSON.stringify([type, plant, q, by, after, since, until]);
+    const counted = JSON.stringify([type, plant, q, by, since, until, range()]);
     mark();
     if (log.key !== key) {
       log.key = key;
       load();
     }
-    if ($('activity-chart').dataset.range !== range) {
-      $('activity-chart').dataset.range = range;
+    if (log.counted !== counted) {
+      log.counted = counted;
       watch();
     }
   },
@@ -63,8 +69,7 @@ export const page = {
   hide() {
     stop();
     log.drawing.abort();
-    log.key = '';
-    log.events = [];
+    Object.assign(log, { key: '', counted: '', events: [] });
   },
 };
 
@@ -72,7 +77,7 @@ function mount(/** @type {HTMLElement} */ root) {
   const types = ['', ...EVENT_TYPES.filter((name) => name.startsWith('plant.') || allows('tokens:read'))];
   const choice = (/** @type {string} */ key, /** @type {string} */ name, /** @type {(Node | string)[]} */ ...words) => (
     h('a', { [`data-${key}`]: name }, ...words));
-  const columns = ['When', 'Who', 'What', 'Plant or token'];
+  const columns = ['When', 'Who', 'What', 'Plant or token', h('span', { class: 'hidden-text' }, 'Restore')];
   const onsubmit = (/** @type {Event} */ event) => event.preventDefault();
   root.append(
     h('div', { class: 'toolbar' },
@@ -80,8 +85,9 @@ function mount(/** @type {HTMLElement} */ root) {
       h('nav', { class: 'choices', 'aria-label': 'Period' }, ...Object.keys(RANGES).map((name) => choice('range', name, name))),
     ),
     h('figure', { class: 'history-chart' },
-      h('div', { id: 'activity-chart', 'data-range': 'none' }),
-      h('figcaption', { id: 'activity-total', class: 'hint' }, 'Loading…'),
+      h('h2', { id: 'chart-title' }),
+      h('div', { id: 'activity-chart', role: 'slider', tabindex: '0', 'aria-valuemin': '1', 'aria-labelledby': 'chart-title' }),
+      h('figcaption', { class: 'hint' }, h('span', { id: 'activity-total' }), ' Click a bar, or drag over some, to see only these.'),
     ),
     h('form', { class: 'finder', role: 'search', 'aria-label': 'Find changes', onsubmit },
       h('nav', { class: 'choices', 'aria-label': 'Type of change' }, ...types.map((name) => (
@@ -89,11 +95,10 @@ function mount(/** @type {HTMLElement} */ root) {
       h('input', {
         id: 'activity-plant',
         type: 'search',
-        inputmode: 'numeric',
-        'aria-label': 'Plant ID',
-        'aria-describedby': 'activity-status',
-        placeholder: 'Plant ID',
+        'aria-label': 'Name or ID of a plant',
+        placeholder: 'Name or ID of a plant',
         autocomplete: 'off',
+        spellcheck: 'false',
         onchange: findPlant,
         onsearch: findPlant,
       }),
@@ -115,22 +120,28 @@ function mount(/** @type {HTMLElement} */ root) {
       ),
     ),
   );
+  showChart = brush($('activity-chart'), (first, last) => {
+    if (log.counts && log.counts.bars > 1) {
+      go({ ...state(), after: '', ...part(log.counts, first, last) });
+    }
+  });
 }
+
+/** @type {ReturnType<typeof brush>} */
+let showChart = () => {};
 
 // mark shows the state in the choices.
 function mark() {
-  const { type, plant, range } = state();
-  const current = { type, range: period(range) };
+  const { type, plant, q } = state();
+  const current = { type, range: chosen(state()) ? '' : range() };
   for (const key of /** @type {const} */ (['type', 'range'])) {
     for (const link of /** @type {NodeListOf<HTMLAnchorElement>} */ (document.querySelectorAll(`.choices [data-${key}]`))) {
       const name = link.dataset[key] ?? '';
-      link.href = format({ ...state(), ...(key === 'type' && { after: '' }), [key]: name });
+      link.href = format({ ...state(), ...(key === 'type' ? { after: '' } : newestOnly), [key]: name });
       link.ariaCurrent = name === current[key] ? 'true' : null;
     }
   }
-  const field = $('activity-plant', HTMLInputElement);
-  field.value = plant;
-  field.ariaInvalid = null;
+  $('activity-plant', HTMLInputElement).value = plant || q;
 }
 
 // people fills the choice of who: those who are known, and those in the rows.
@@ -147,19 +158,17 @@ function people() {
 
 function findPlant(/** @type {any} */ { target }) {
   const plant = wholeNumber(target.value);
-  if (target.value.trim() && !plant) {
-    target.ariaInvalid = 'true';
-    $('activity-status').textContent = 'The ID of a plant is a whole number, such as 42.';
-    return;
+  const q = plant ? '' : target.value.trim();
+  if (plant !== state().plant || q !== state().q) { // a search ends with two events
+    go({ ...state(), after: '', plant, q });
   }
-  go({ ...state(), after: '', plant });
 }
 
 // newest shows the newest events, from the top.
 function newest() {
   scrollTo(0, 0);
-  if (state().after) {
-    go({ ...state(), after: '' });
+  if (state().after || chosen(state())) {
+    go({ ...state(), ...newestOnly });
     return;
   }
   load();
@@ -181,15 +190,17 @@ async function load() {
   stop();
   log.running = new AbortController();
   const { signal } = log.running;
-  const { type, plant, by, after } = state();
-  const filter = { ...(type && { type }), ...(plant && { id: plant }), ...(by && { by }) };
+  const { after } = state();
+  const filter = criteria(state());
+  const period = chosen(state());
   $('activity').ariaBusy = 'true';
   try {
     log.known = await names();
-    const found = await readBack(filter, after, ROWS, signal);
+    const before = after || (period ? await cursorAt(period.until, signal) : '');
+    const found = await readBack(filter, before, ROWS, signal, period?.since);
     fill(found.events, found.older);
     people();
-    if (!after) {
+    if (!after && !period) {
       follow({ after: found.events[0]?.cursor ?? found.start }, signal, arrive, load, filter);
     }
   } catch (err) {
@@ -224,14 +235,11 @@ function release(/** @type {MouseEvent | FocusEvent} */ { relatedTarget: to }) {
   }
 }
 
-// arrive shows new events at the top, or announces them while the user reads. If there are more
-// than it can show, it reads the newest ones instead of following.
+// arrive shows new events at the top, or says how many there are while the user reads. If there are
+// more than it can show, it reads the newest ones instead of following.
 function arrive(/** @type {LogEvent[]} */ events) {
   if (log.missed > 0 || reading()) {
     log.missed += events.length;
-    if (log.missed > ROWS) {
-      stop();
-    }
     show();
     return;
   }
@@ -253,23 +261,23 @@ function arrive(/** @type {LogEvent[]} */ events) {
 
 // show shows what there is besides the rows.
 function show() {
-  const { type, plant, by, after } = state();
+  const { after } = state();
   const { events, older, missed } = log;
-  const filtered = type || plant || by;
-  const none = filtered ? 'No change matches' : 'There are no changes';
+  const period = chosen(state());
+  const none = Object.keys(criteria(state())).length > 0 ? 'No change matches' : 'There are no changes';
   const where = older ? ' among those searched so far: go on with Older' : after ? ' that are older' : '';
   $('activity').hidden = events.length === 0;
   const some = `${plural(events.length, 'change')}${older ? ' and older ones' : ''}`;
   $('activity-status').textContent = events.length === 0 ? `${none}${where}.` : some;
   $('activity-news').hidden = missed === 0;
-  $('activity-news').textContent = `${missed > ROWS ? `More than ${count(ROWS)} new changes` : plural(missed, 'new change')}. Show`;
-  $('activity-newest').hidden = !after;
+  $('activity-news').textContent = `${plural(missed, 'new change')}. Show`;
+  $('activity-newest').hidden = !after && !period;
   $('activity-older', HTMLButtonElement).disabled = !older;
   $('activity-older').hidden = !older && !after;
 }
 
 function row(/** @type {LogEvent} */ event) {
-  const { plant, token, by } = event;
+  const { plant, token } = event;
   const subject = plant
     ? [
       h('a', { href: format({ page: 'plants', id: plant.id }) }, plant.id),
@@ -280,10 +288,33 @@ function row(/** @type {LogEvent} */ event) {
     : [token ? shorten(token.name ?? token.subject ?? token.id, 120) : ''];
   return h('tr', { 'data-cursor': event.cursor },
     h('td', {}, when(event.time)),
-    h('td', {}, log.known.get(by) ?? by),
+    h('td', {}, who(event, log)),
     h('td', {}, h('span', { class: `dot ${event.type.replace('.', '-')}` }), happened(event)),
     h('td', {}, ...subject),
+    h('td', { class: 'do' }, ...(event.type === 'plant.deleted' && allows('plants:write') ? [restoreButton(plant)] : [])),
   );
+}
+
+// restoreButton creates a deleted plant again, if nobody else has.
+function restoreButton(/** @type {import('./api.js').Plant} */ plant) {
+  const address = { page: 'plants', id: plant.id };
+  const run = () => tell(async () => {
+    try {
+      await restore(plant, null);
+    } catch (err) {
+      if (err.status !== 412) {
+        throw err;
+      }
+      toast(`Plant ${plant.id} was not restored: someone has created it again.`, { bad: true, actions: [['View', () => go(address)]] });
+      return;
+    }
+    const link = h('a', { href: format(address) }, 'Restored');
+    button.replaceWith(link);
+    link.focus();
+  });
+  const label = `Restore plant ${plant.id}`;
+  const button = h('button', { 'data-testid': 'restore', 'aria-label': label, onclick: () => busy(button, run) }, 'Restore');
+  return button;
 }
 
 // watch draws the chart again and again, so that it ends now.
@@ -291,13 +322,21 @@ function watch() {
   log.drawing.abort();
   log.drawing = new AbortController();
   const { signal } = log.drawing;
-  const { range } = state();
-  const [seconds, bars] = RANGES[period(range)];
-  poll(signal, REDRAW, async () => {
-    const { element, total } = await changes(seconds, bars, HEIGHT, signal);
-    const { type, plant, by } = state();
-    $('activity-chart').replaceChildren(element);
-    $('activity-total').textContent = total + (type || plant || by ? ' The chart counts all of them, whatever you look for below.' : '');
+  const [seconds, bars, words] = RANGES[range()];
+  const period = () => chosen(state()) ?? latest(seconds, bars);
+  const { since, until, over } = period();
+  const filter = criteria(state());
+  const matching = Object.keys(filter).length > 0;
+  const count = matching ? countMatches(period, filter, signal) : () => countAll(period, signal);
+  const what = matching ? 'Changes that match' : 'Changes';
+  $('chart-title').textContent = over ? `${what}, from ${time(since)} to ${time(until)}` : `${what} in the last ${words}`;
+  $('activity-total').textContent = 'Loading…';
+  poll(signal, over ? 10 * REDRAW : REDRAW, async () => {
+    log.counts = await count();
+    signal.throwIfAborted();
+    const { element, total, titles } = picture(log.counts, HEIGHT, matching ? ' Older ones were not counted.' : KEPT);
+    showChart(element, log.counts.bars, titles);
+    $('activity-total').textContent = total;
   }, (err) => {
     if (err && !handled(err)) {
       $('activity-chart').replaceChildren(); // it would no longer end now
@@ -306,38 +345,31 @@ function watch() {
   });
 }
 
-let ahead = 0; // milliseconds by which the clock of the server is ahead of that of the browser
+const KEPT = ' Older ones are no longer kept.';
 
 /**
- * changes returns a chart of all changes up to now, and how many they are. Bars begin at
- * multiples of their length, so that they stay the same while time passes; the last one is not
- * over.
+ * changes returns a chart of all changes up to now, and how many they are.
  * @param {number} seconds of a bar
  * @param {number} bars
  * @param {number} height
  * @param {AbortSignal} signal
- * @returns {Promise<{element: Element, total: string}>}
  */
-export async function changes(seconds, bars, height, signal) {
-  const length = seconds * 1000;
-  const until = (Math.floor((Date.now() + ahead) / length) + 1) * length;
-  const since = until - bars * length;
-  const { buckets, date } = await histogram({ since, until, buckets: bars }, { signal });
-  const drift = Date.parse(date) - Date.now() - ahead;
-  if (Math.abs(drift) > SKEW) {
-    ahead += drift;
-    return changes(seconds, bars, height, signal);
-  }
-  const values = buckets.map(({ events }) => Number(events));
-  const partial = buckets.map((bucket) => bucket.partial ?? false);
+export const changes = async (seconds, bars, height, signal) => picture(await countAll(() => latest(seconds, bars), signal), height);
+
+/**
+ * picture returns the chart of some counts, how many changes it has, and what it says of each bar.
+ * @param {import('./timeline.js').Counts} counts
+ * @param {number} height
+ * @param {string} [missing] why a bar is partial
+ */
+function picture({ since, until, bars, over, values, partial }, height, missing = KEPT) {
+  const some = (/** @type {number} */ n, /** @type {boolean} */ more) => `${more ? 'at least ' : ''}${plural(n, 'change')}`;
   const sum = values.reduce((a, b) => a + b, 0);
-  const notes = [partial[0] ? ' Older ones are no longer kept.' : '', allows('tokens:read') ? '' : ' Changes of tokens count, too.'];
-  const total = `${plural(sum, 'change')} since ${time(since)}.${notes.join('')}`;
-  const title = (/** @type {number} */ i) => {
-    const events = `${partial[i] ? 'at least ' : ''}${plural(values[i], 'change')}${i === bars - 1 ? ' so far' : ''}`;
-    return `${time(since + i * length)}: ${events}`;
-  };
-  const series = [{ class: '', values }];
-  const element = chart({ label: total, series, titles: title, partial, scale: 'log', height, axis: [time(since), 'now'] });
-  return { element, total };
+  const notes = [partial[0] ? missing : '', missing === KEPT && !allows('tokens:read') ? ' Changes of tokens count, too.' : ''];
+  const total = `${sentence(`${some(sum, false)}${over ? '' : ` since ${time(since)}`}`)}${notes.join('')}`;
+  const titles = (/** @type {number} */ i) => (
+    `${time(since + (i * (until - since)) / bars)}: ${some(values[i], partial[i])}${!over && i === bars - 1 ? ' so far' : ''}`);
+  const axis = /** @type {[string, string]} */ ([time(since), over ? time(until) : 'now']);
+  const element = chart({ label: total, series: [{ class: '', values }], titles, partial, scale: 'log', height, axis });
+  return { element, total, titles };
 }

@@ -1,7 +1,7 @@
 // The charts of the console: bars over time, drawn in SVG. Positions across are in percent, so
 // that a chart is as wide as its place and its labels keep their shape.
 
-import { svg } from './dom.js';
+import { h, svg } from './dom.js';
 import { count } from './format.js';
 
 const LEAST = 1.5; // px: a bar that is not empty can be seen
@@ -112,3 +112,63 @@ export function chart({ label, series, titles, partial = [], scale, height, axis
 
 /** line returns a line across the chart. @param {number} y */
 const line = (y) => svg('line', { x1: 0, x2: '100%', y1: y, y2: y });
+
+/**
+ * brush lets the user choose bars of a chart in a slider: by a click, by dragging, or with the arrow
+ * keys, Shift and Enter. It returns a function that shows a chart, unless the user is choosing.
+ * @param {HTMLElement} place
+ * @param {(first: number, last: number) => void} choose
+ */
+export function brush(place, choose) {
+  const mark = h('div', { class: 'brush' });
+  let [bars, from, to] = [1, -1, -1]; // how many, and those that are marked, or -1
+  let say = (/** @type {number} */ bar) => `${bar}`;
+  const within = (/** @type {number} */ bar) => Math.max(0, Math.min(bars - 1, bar));
+  const set = (start = -1, end = -1) => {
+    [from, to] = [start, end];
+    mark.hidden = from < 0;
+    mark.style.left = `${(100 * Math.min(from, to)) / bars}%`;
+    mark.style.width = `${(100 * (Math.abs(to - from) + 1)) / bars}%`;
+    const bar = to < 0 ? bars - 1 : to;
+    Object.assign(place, { ariaValueMax: `${bars}`, ariaValueNow: `${bar + 1}`, ariaValueText: say(bar) });
+  };
+  const done = () => {
+    const marked = [from, to].sort((a, b) => a - b);
+    set();
+    if (marked[0] >= 0) {
+      choose(marked[0], marked[1]);
+    }
+  };
+  const point = (/** @type {PointerEvent} */ { type, button, pointerId, clientX }) => {
+    const { left, width } = place.getBoundingClientRect();
+    const bar = within(Math.floor(((clientX - left) / width) * bars));
+    if (type === 'pointerdown' && button === 0) {
+      place.setPointerCapture(pointerId);
+      set(bar, bar);
+    } else if (place.hasPointerCapture(pointerId)) {
+      set(from, bar);
+    }
+  };
+  const press = (/** @type {KeyboardEvent} */ event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (step) {
+      const bar = within(to < 0 ? bars - 1 : to + step);
+      set(event.shiftKey && from >= 0 ? from : bar, bar);
+      event.preventDefault();
+    } else if (event.key === 'Enter') {
+      done();
+    }
+  };
+  const forget = () => set();
+  const handlers = { pointerdown: point, pointermove: point, pointerup: done, pointercancel: forget, blur: forget, keydown: press };
+  for (const [name, f] of Object.entries(handlers)) {
+    place.addEventListener(name, /** @type {EventListener} */ (f));
+  }
+  return (/** @type {Element} */ element, /** @type {number} */ count, /** @type {typeof say} */ titles) => {
+    if (from < 0) {
+      [bars, say] = [count, titles];
+      place.replaceChildren(element, mark);
+      set();
+    }
+  };
+}

@@ -91,8 +91,9 @@ export async function follow(from, signal, take, lost, filter) {
  * @param {string} before the cursor that they come before, or ''
  * @param {number} limit
  * @param {AbortSignal} signal
+ * @param {number} [since] milliseconds: older ones do not count
  */
-export async function readBack(filter, before, limit, signal) {
+export async function readBack(filter, before, limit, signal, since = -Infinity) {
   /** @type {LogEvent[]} */
   let events = [];
   let start = '';
@@ -100,12 +101,23 @@ export async function readBack(filter, before, limit, signal) {
   let query = `?${new URLSearchParams({ order: 'newest', limit: `${limit}`, ...filter, ...(before && { before }) })}`;
   for (let i = 0; query && events.length < limit && i < SEARCHES; i++) {
     const { items, cursor, next } = await listEvents(query, { signal });
-    events = [...events, ...items];
+    const recent = items.filter(({ time }) => !(Date.parse(time) < since));
+    events = [...events, ...recent];
     start ||= cursor;
-    query = next;
+    query = recent.length < items.length ? null : next;
   }
   const older = query ? new URLSearchParams(query).get('before') ?? '' : '';
   return events.length > limit ? { events: events.slice(0, limit), older: events[limit - 1].cursor, start } : { events, older, start };
+}
+
+/**
+ * cursorAt returns the cursor of the first event from a time on, or '' if there is none.
+ * @param {number} time milliseconds
+ * @param {AbortSignal} signal
+ */
+export async function cursorAt(time, signal) {
+  const { items } = await listEvents(`?${new URLSearchParams({ limit: '1', since: new Date(time).toISOString() })}`, { signal });
+  return items[0]?.cursor ?? '';
 }
 
 /** messages yields the messages of an event stream. @param {Response} response */

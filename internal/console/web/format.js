@@ -201,14 +201,7 @@ export function restoreBreaks(original, edited) {
   const after = edited.split('\n');
   const uses = (/** @type {string} */ kind) => breaks.filter((text) => text === kind).length;
   const usual = ['\r\n', '\n', '\r'].sort((a, b) => uses(b) - uses(a))[0];
-  let same = 0; // lines at the start that were not edited
-  while (same < Math.min(before.length, after.length) && before[same] === after[same]) {
-    same++;
-  }
-  let tail = 0; // and at the end
-  while (tail < Math.min(before.length, after.length) - same && before.at(-1 - tail) === after.at(-1 - tail)) {
-    tail++;
-  }
+  const [same, tail] = common(before, after); // lines that were not edited
   return after.map((line, i) => {
     const left = after.length - 1 - i; // line breaks after that of this line
     if (left === 0) {
@@ -221,57 +214,36 @@ export function restoreBreaks(original, edited) {
   }).join('');
 }
 
-const MAX_COMPARISONS = 1_000_000; // comparisons, so that long texts do not block the page
-
 /** @typedef {{text: string, same: boolean}} Piece */
 
 /**
- * differences splits both texts into pieces that are the same in both and pieces that are
- * not. The pieces of each text, joined together, are the text.
+ * differences splits both texts into their common beginning and end, and the words between that
+ * differ. The pieces of each text, joined together, are the text.
  * @param {string} one
  * @param {string} other
  * @returns {[Piece[], Piece[]]}
  */
 export function differences(one, other) {
-  const a = words(one);
-  const b = words(other);
-  if (a.length * b.length > MAX_COMPARISONS) {
-    return [[{ text: one, same: one === other }], [{ text: other, same: one === other }]];
-  }
-  const width = b.length + 1;
-  const common = new Uint32Array((a.length + 1) * width); // of the ends of both texts
-  for (let i = a.length - 1; i >= 0; i--) {
-    for (let j = b.length - 1; j >= 0; j--) {
-      const [below, beside] = [(i + 1) * width + j, i * width + j + 1];
-      common[i * width + j] = a[i] === b[j] ? common[below + 1] + 1 : Math.max(common[below], common[beside]);
-    }
-  }
-  /** @type {[Piece[], Piece[]]} */
-  const pieces = [[], []];
-  let i = 0;
-  let j = 0;
-  while (i < a.length || j < b.length) {
-    if (i < a.length && j < b.length && a[i] === b[j]) {
-      add(pieces[0], a[i++], true);
-      add(pieces[1], b[j++], true);
-    } else if (j === b.length || (i < a.length && common[(i + 1) * width + j] >= common[i * width + j + 1])) {
-      add(pieces[0], a[i++], false);
-    } else {
-      add(pieces[1], b[j++], false);
-    }
-  }
-  return pieces;
+  const words = (/** @type {string} */ text) => text.match(/[\p{L}\p{N}\p{M}]+|\s+|[^]/gu) ?? [];
+  const [a, b] = [words(one), words(other)];
+  const [start, end] = common(a, b);
+  const pieces = (/** @type {string[]} */ all) => [
+    { text: all.slice(0, start).join(''), same: true },
+    { text: all.slice(start, all.length - end).join(''), same: false },
+    { text: all.slice(all.length - end).join(''), same: true },
+  ].filter(({ text }) => text);
+  return [pieces(a), pieces(b)];
 }
 
-/** @param {string} text */
-const words = (text) => text.match(/[\p{L}\p{N}\p{M}]+|\s+|[^]/gu) ?? [];
-
-/** @param {Piece[]} pieces @param {string} text @param {boolean} same */
-function add(pieces, text, same) {
-  const last = pieces.at(-1);
-  if (last?.same === same) {
-    last.text += text;
-    return;
+/** common returns how many items two lists share at the beginning, and at the end. @param {string[]} a @param {string[]} b */
+function common(a, b) {
+  const most = Math.min(a.length, b.length);
+  let [start, end] = [0, 0];
+  while (start < most && a[start] === b[start]) {
+    start++;
   }
-  pieces.push({ text, same });
+  while (end < most - start && a[a.length - 1 - end] === b[b.length - 1 - end]) {
+    end++;
+  }
+  return [start, end];
 }

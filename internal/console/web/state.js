@@ -12,11 +12,13 @@
  * @property {string} range a period of time
  * @property {string} plant the id of a plant whose events are shown
  * @property {string} by whose events are shown
+ * @property {string} since a chosen period begins, as an RFC 3339 time
+ * @property {string} until it ends
  */
 
 /** @type {State} */
-const NOTHING = { page: 'plants', id: '', q: '', tag: '', after: '', type: '', range: '', plant: '', by: '' };
-const PARAMETERS = /** @type {const} */ (['tag', 'q', 'after', 'type', 'range', 'plant', 'by']);
+const NOTHING = { page: 'plants', id: '', q: '', tag: '', after: '', type: '', range: '', plant: '', by: '', since: '', until: '' };
+const PARAMETERS = /** @type {const} */ (['tag', 'q', 'after', 'type', 'range', 'plant', 'by', 'since', 'until']);
 
 /**
  * parse returns the state of a hash. Anything it does not know is ignored.

@@ -20,7 +20,7 @@ const AT_ONCE = 6; // requests, as many as a browser has connections
 const TOLD = 100; // milliseconds between two numbers of the progress
 const PAUSE = 1000; // after the server has said that it gets too many requests
 
-/** @typedef {Plant & {after?: Plant}} Past a plant as it was, and as it has been changed */
+/** @typedef {Plant & {after?: Plant, added?: boolean}} Past a plant as it was, and as it has been changed */
 
 /** @type {{run: () => void, close: () => void} | null} */
 let last = null;
@@ -41,11 +41,16 @@ export function forgetUndo() {
 
 /**
  * offerUndo shows a message with an undo. It restores the plants: the changed ones only if they
- * still are as they were after that, and the deleted ones only if nobody has created them since.
+ * still are as they were after that, and the deleted ones only if nobody has created them since. In
+ * the modes replace and delete, it replaces or deletes those that still have their version.
  * @param {string} message
- * @param {Past[]} plants
+ * @param {Past[]} changed
+ * @param {'create' | 'replace' | 'delete'} [mode]
  */
-export function offerUndo(message, plants) {
+export function offerUndo(message, changed, mode = 'create') {
+  const plants = changed.map((plant) => ({
+    ...plant, ...(mode === 'replace' && { after: plant }), ...(mode === 'delete' && { added: true }),
+  }));
   const run = () => {
     last = null;
     restore(plants);
@@ -65,20 +70,22 @@ async function restore(/** @type {Past[]} */ plants) {
   let reason = '';
   let done = 0;
   const progress = plants.length > MANY ? toast('Restoring…', { keep: true }) : null;
-  const size = plants[0].after ? 1 : BATCH;
+  const size = plants[0].after || plants[0].added ? 1 : BATCH;
   const batches = Array.from({ length: Math.ceil(plants.length / size) }, (_, i) => plants.slice(i * size, (i + 1) * size));
   await each(batches, async (batch) => {
     const [{ after }] = batch;
     try {
       if (after) {
         await patiently(() => replacePlant(batch[0], after));
+      } else if (batch[0].added) {
+        await patiently(() => deletePlant(batch[0]));
       } else {
         const body = new Blob(batch.map((plant) => `${plantJSON(plant)}\n`), { type: 'application/x-ndjson' });
         const { failed: refused } = await patiently(() => importFile(body));
         left += Number(refused);
       }
     } catch (err) {
-      if (err.status === 412) {
+      if (err.status === 412 || err.status === 404) {
         left++;
       } else {
         failed.push(...batch);
@@ -99,7 +106,7 @@ async function restore(/** @type {Past[]} */ plants) {
   }
   const back = plants.length - left - failed.length;
   if (back > 0) {
-    const were = back === 1 ? 'is back as it was' : 'are back as they were';
+    const were = plants[0].added ? 'is deleted again' : back === 1 ? 'is back as it was' : 'are back as they were';
     toast(`${plants.length === 1 ? `Plant ${plants[0].id}` : plural(back, 'plant')} ${were}.`);
   }
 }

@@ -1,0 +1,121 @@
+// How many changes there were over time, for the bars of a chart. It touches no DOM.
+
+import { histogram, listEvents } from './api.js';
+import { cursorAt, readBack } from './feed.js';
+
+const SKEW = 3000; // milliseconds between two clocks, which are ignored
+const MOST = 5000; // changes that match and are counted
+const BARS = 60; // of a chosen period
+
+let ahead = 0; // milliseconds by which the clock of the server is ahead of that of the browser
+
+const now = () => Date.now() + ahead;
+
+/** The periods that end now: the seconds of a bar, how many bars, and what it is called. */
+/** @type {Record<string, [number, number, string]>} */
+export const RANGES = {
+  '15m': [15, 60, '15 minutes'], '1h': [60, 60, 'hour'], '24h': [1800, 48, '24 hours'], '7d': [10_800, 56, '7 days'],
+};
+
+/**
+ * @typedef {object} Period
+ * @property {number} since milliseconds
+ * @property {number} until
+ * @property {number} bars
+ * @property {boolean} [over] whether it has ended
+ *
+ * @typedef {Period & {values: number[], partial: boolean[]}} Counts
+ */
+
+/**
+ * latest returns the period up to now. Bars begin at multiples of their length, so that they stay
+ * the same while time passes; the last one is not over.
+ * @param {number} seconds of a bar
+ * @param {number} bars
+ * @returns {Period}
+ */
+export function latest(seconds, bars) {
+  const length = seconds * 1000;
+  const until = (Math.floor(now() / length) + 1) * length;
+  return { since: until - bars * length, until, bars };
+}
+
+/**
+ * chosen returns the period that the user has chosen, if there is one.
+ * @param {{since: string, until: string}} state
+ * @returns {Period | null}
+ */
+export function chosen(state) {
+  const since = Date.parse(state.since);
+  const until = Math.min(Date.parse(state.until), now());
+  const bars = Math.max(1, Math.min(BARS, Math.round((until - since) / 1000)));
+  return until > since ? { since, until, bars, over: true } : null;
+}
+
+/**
+ * part returns these bars of a period, for the URL.
+ * @param {Period} period
+ * @param {number} first
+ * @param {number} last
+ */
+export function part({ since, until, bars }, first, last) {
+  const iso = (/** @type {number} */ bar) => new Date(Math.min(since + (bar * (until - since)) / bars, now())).toISOString();
+  return { since: iso(first), until: iso(last + 1) };
+}
+
+/** criteria returns the parameters that select events. @param {import('./state.js').State} state */
+export const criteria = ({ type, plant: id, q, by }) => (
+  /** @type {Record<string, string>} */ (Object.fromEntries(Object.entries({ type, id, q, by }).filter(([, wanted]) => wanted))));
+
+/**
+ * countAll counts the changes in a period, by the clock of the server.
+ * @param {() => Period} period
+ * @param {AbortSignal} signal
+ * @returns {Promise<Counts>}
+ */
+export async function countAll(period, signal) {
+  const { since, until, bars, over } = period();
+  const { buckets, date } = await histogram({ since, until, buckets: bars }, { signal });
+  const drift = Date.parse(date) - now();
+  if (Math.abs(drift) > SKEW) {
+    ahead += drift;
+    return countAll(period, signal);
+  }
+  const values = buckets.map(({ events }) => Number(events));
+  return { since, until, bars, over, values, partial: buckets.map(({ partial }) => partial ?? false) };
+}
+
+/**
+ * countMatches returns a function that counts the changes in a period that match: those before the
+ * first call once, and then those since the last one. Bars that were not searched are partial.
+ * @param {() => Period} period
+ * @param {Record<string, string>} filter
+ * @param {AbortSignal} signal
+ * @returns {() => Promise<Counts>}
+ */
+export function countMatches(period, filter, signal) {
+  /** @type {number[]} */
+  let times = [];
+  let searched = 0; // from when on all were counted
+  let at = '';
+  return async () => {
+    const { since, until, bars, over } = period();
+    if (!at) {
+      const before = over ? await cursorAt(until, signal) : '';
+      const { events, older, start } = await readBack(filter, before, MOST, signal, since);
+      times = events.map(({ time }) => Date.parse(time));
+      searched = older ? times.at(-1) ?? until : 0;
+      at = events[0]?.cursor ?? start;
+    } else if (!over) {
+      const { items, cursor } = await listEvents(`?${new URLSearchParams({ limit: '1000', after: at, ...filter })}`, { signal });
+      times = [...times.filter((time) => time >= since), ...items.map(({ time }) => Date.parse(time))];
+      at = cursor;
+    }
+    const values = Array(bars).fill(0);
+    const length = (until - since) / bars;
+    for (const time of times.filter((time) => time >= since && time < until)) {
+      values[Math.floor((time - since) / length)]++;
+    }
+    return { since, until, bars, over, values, partial: values.map((_, bar) => since + bar * length < searched) };
+  };
+}
