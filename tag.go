@@ -34,6 +34,8 @@ type TagPage struct {
 	// Next is the From of the next page, or empty if this page is the last. It is the
 	// shortest text that is after this page, and not after the next.
 	Next string
-	// Plant is a plant with the last of the tags. Only a [Store] sets it.
+	// Last is the tag that was examined last, whether it matches or not, and Plant a plant with it. If all its
+	// plants were deleted, Last is one before it, or empty. Only a [Store] sets them.
+	Last  string
 	Plant ID
 }

@@ -65,6 +65,8 @@ func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 			}
 			if b.Matches(t.text, t.plants) {
 				b.Add(t.text, t.plants, plantstore.ID(t.plant), t.plants)
+			} else {
+				b.Found(plantstore.ID(t.plant))
 			}
 		}
 		return b.Page(), nil

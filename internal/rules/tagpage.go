@@ -60,11 +60,20 @@ func (b *TagPageBuilder) Add(tag string, plants int, id plantstore.ID, work int)
 	b.budget -= 1 + work
 	if plants > 0 {
 		b.text += len(tag)
-		b.page.Plant = id
+		b.Found(id)
 		b.page.Tags = append(b.page.Tags, plantstore.TagCount{
 			Tag: tag, Plants: min(plants, plantstore.MaxTagPlants), More: plants > plantstore.MaxTagPlants,
 		})
 	}
+}
+
+// Found says that a plant has the tag that was examined last.
+func (b *TagPageBuilder) Found(id plantstore.ID) { b.page.Last, b.page.Plant = b.last, id }
+
+// Examined returns the tag that was examined last, and whether a plant with it remains to be found: the next page
+// may begin after that.
+func (b *TagPageBuilder) Examined() (tag string, find bool) {
+	return b.last, b.page.Next != "" && b.page.Last != b.last
 }
 
 // Page returns the page of the tags added so far.

@@ -58,17 +58,17 @@ func (s *Server) listTags(c *call) error {
 
 func tagTexts(t plantstore.TagCount) (name, tag string) { return "", t.Tag }
 
-// readTags reads a page. It has at least one tag if the start of the next page is too long for a URL.
+// readTags reads a page. If the start of the next one is too long for a URL, a plant has the last tag of the page.
 func (s *Server) readTags(ctx context.Context, query plantstore.TagQuery) (page plantstore.TagPage, err error) {
 	if at, ok := parseTagPosition(query.From); ok {
 		query.From, err = at.start(ctx, s.Store)
 	}
 	for err == nil {
 		page, err = s.Store.Tags(ctx, query)
-		if len(page.Next) <= maxTagText || len(page.Tags) > 0 {
+		if len(page.Next) <= maxTagText || page.Last != "" {
 			break
 		}
-		query.From = page.Next // all tags that were examined have lost their plants
+		query.From = page.Next // the tags that were examined have lost their plants
 	}
 	return page, err
 }
@@ -78,7 +78,7 @@ func nextTags(from string, page plantstore.TagPage) string {
 	if len(page.Next) <= maxTagText {
 		return page.Next
 	}
-	next := tagPosition{prefix: page.Next[:maxTagText], plant: page.Plant, sum: tagSum(page.Tags[len(page.Tags)-1].Tag)}
+	next := tagPosition{prefix: page.Next[:maxTagText], plant: page.Plant, sum: tagSum(page.Last)}
 	for !utf8.ValidString(next.prefix) {
 		next.prefix = next.prefix[:len(next.prefix)-1]
 	}

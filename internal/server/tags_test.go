@@ -196,6 +196,37 @@ func TestTagsThatBeginAlikeAreListedCompletely(t *testing.T) {
 	})
 }
 
+// A search ends a page after a bounded amount of text also where no tag on it matches, and where the next page
+// starts is too long for a URL.
+func TestSearchForLargeTagsIsPaged(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s *service) {
+		const n = 600
+		alike := strings.Repeat("x", 5000)
+		var plants []plantstore.Plant
+		for i := range plantstore.ID(n) {
+			plants = append(plants, plantstore.Plant{ID: i, Tag: plantstore.NewTag(fmt.Sprintf("%s%04d", alike, i))})
+		}
+		for some := range slices.Chunk(plants, 200) { // a batch must fit between two restarts of a pooler
+			s.Fill(t, some...)
+		}
+		words := []string{"0599"}
+		for len(words) < 32 { // each makes a page examine the text once more
+			words = append(words, strings.Repeat("x", len(words)))
+		}
+		query, pages := "?q="+strings.Join(words, "+"), 0
+		var found []struct{ Tag string }
+		for ; query != "" && pages < n; pages++ {
+			got := s.listTags(t, query)
+			got.wantOK(t)
+			decodeJSON(t, got.body, &found)
+			query = tagLink(t, s, got)
+		}
+		if len(found) != 1 || found[0].Tag != alike+"0599" || pages < 3 {
+			t.Errorf("%d tags on the last of %d pages, want one after at least 3", len(found), pages)
+		}
+	})
+}
+
 // A start that looks like that of a page, and is none, is a text like any other.
 func TestTagsFromAnyLongText(t *testing.T) {
 	s := startDefault(t)

@@ -93,6 +93,13 @@ func (s *Store) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 		for {
 			tag, ok, err := snap.nextTag(mem, from)
 			if err != nil || !ok || !page.Wants(tag) {
+				if last, find := page.Examined(); err == nil && find {
+					var plants int
+					var id plantstore.ID
+					if plants, id, _, err = snap.countTagged(mem, last); plants > 0 {
+						page.Found(id)
+					}
+				}
 				return page.Page(), err
 			}
 			from = tag + "\x00" // the least text after it

@@ -405,10 +405,11 @@ func (m *Model) Tags(ctx context.Context, q plantstore.TagQuery) (plantstore.Tag
 		if !b.Wants(tag) {
 			break
 		}
-		if !b.Matches(tag, 0) {
-			continue
+		if b.Matches(tag, 0) {
+			b.Add(tag, len(plants[tag]), plants[tag][0], 0)
+		} else {
+			b.Found(plants[tag][0])
 		}
-		b.Add(tag, len(plants[tag]), plants[tag][0], 0)
 	}
 	return b.Page(), nil
 }

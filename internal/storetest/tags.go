@@ -55,9 +55,9 @@ func readTags(t tb, s plantstore.Store, q plantstore.TagQuery) (tags []plantstor
 			t.Fatalf("Tags(%s): %d tags on the page", showTagQuery(q), len(page.Tags))
 		}
 		tags = append(tags, page.Tags...)
-		if len(page.Tags) > 0 {
+		if len(page.Tags) > 0 || page.Last != "" {
 			p, err := s.Plant(t.Context(), page.Plant)
-			if tag, _ := p.Tag.Text(); err != nil || tag != tags[len(tags)-1].Tag {
+			if tag, _ := p.Tag.Text(); err != nil || tag != page.Last || len(page.Tags) > 0 && tag < tags[len(tags)-1].Tag {
 				t.Fatalf("Tags(%s): plant %d does not have the last tag, but %s, %v", showTagQuery(q), page.Plant, showText(tag), err)
 			}
 		}
