@@ -33,7 +33,7 @@ func (l *LogRange) AddEventsOf(events PlantEvents, q *plantstore.EventQuery, fir
 		return false, err
 	}
 	slices.Reverse(numbers)
-	return true, l.addFound(events, numbers, l.Last, page)
+	return true, l.addFound(events, numbers, q.Limit+1, l.Last, page)
 }
 
 // addNewest is AddEventsOf for the newest first.
@@ -52,7 +52,7 @@ func (l *LogRange) addNewest(events PlantEvents, q *plantstore.EventQuery, first
 			skipped++
 		}
 		if !more {
-			return true, l.addFound(events, wanted, low, page)
+			return true, l.addFound(events, wanted, most, low, page)
 		}
 		if err := events.Each(wanted, page.Add); err != nil || page.page.More {
 			return true, err
@@ -66,10 +66,15 @@ func (l *LogRange) addNewest(events PlantEvents, q *plantstore.EventQuery, first
 	return true, nil
 }
 
-// addFound adds events that are the last ones, and then ends the page where the log does.
-func (l *LogRange) addFound(events PlantEvents, numbers []int64, end int64, page *EventPageBuilder) error {
-	if err := events.Each(numbers, page.Add); err != nil || page.page.More {
-		return err
+// addFound adds events that are the last ones, and then ends the page where the log does. It asks for
+// some of them at first, and for more if those do not match: a store may send all that it is asked for.
+func (l *LogRange) addFound(events PlantEvents, numbers []int64, some int, end int64, page *EventPageBuilder) error {
+	for ; len(numbers) > 0; some *= 2 {
+		some = min(some, len(numbers))
+		if err := events.Each(numbers[:some], page.Add); err != nil || page.page.More {
+			return err
+		}
+		numbers = numbers[some:]
 	}
 	at, err := l.At(end)
 	page.page.Next = at.Cursor()
