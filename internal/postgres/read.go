@@ -174,7 +174,7 @@ func listByName(ctx context.Context, c *pgx.Conn, q plantstore.Query) (plantstor
 	if err != nil {
 		return plantstore.Page{}, err
 	}
-	unsorted, all := rules.Unsorted(q)
+	unsorted, all := rules.Unsorted(q, false)
 	if all {
 		state, err := readLogState(ctx, c)
 		if err != nil {

@@ -32,10 +32,10 @@ func CheckSorted(plants int64) error {
 }
 
 // Unsorted returns a query, in order of id, for the plants that a query by name examines: those that
-// its tags select, or all plants if it takes all to find them. No index has those without a tag.
-// Its limit says how many it may take.
-func Unsorted(q plantstore.Query) (unsorted plantstore.Query, all bool) {
-	if !q.ByTag() || q.Untagged {
+// its tags select, or its words if they are indexed, or all plants if it takes all to find them. No
+// index has those without a tag. Its limit says how many it may take.
+func Unsorted(q plantstore.Query, indexed bool) (unsorted plantstore.Query, all bool) {
+	if !indexed && (!q.ByTag() || q.Untagged) {
 		return plantstore.Query{Details: q.Details}, true
 	}
 	q.Order, q.After, q.AfterName, q.Limit = plantstore.ByID, nil, "", plantstore.MaxSorted

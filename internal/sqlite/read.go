@@ -119,7 +119,7 @@ func (snap *snapshot) listByName(q plantstore.Query) (plantstore.Page, error) {
 	if err != nil {
 		return plantstore.Page{}, err
 	}
-	unsorted, all := rules.Unsorted(q)
+	unsorted, all := rules.Unsorted(q, snap.indexed(&q))
 	if all {
 		// The table has at least as many plants as the store, but for one in each row after it.
 		if err := rules.CheckSorted(snap.plants - (snap.Last - snap.flushed)); err != nil {

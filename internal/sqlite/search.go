@@ -150,10 +150,15 @@ func indexQuery(text string) string {
 // when reading those is quick.
 const fewPlants = 10_000
 
+// indexed reports whether the index finds plants for the words of a query.
+func (snap *snapshot) indexed(q *plantstore.Query) bool {
+	return snap.names.state == indexReady && indexQuery(q.Contains) != ""
+}
+
 // eachByName is eachStored by the names of the plants: those that the index finds, or all.
 func (snap *snapshot) eachByName(q *plantstore.Query, columns string, first plantstore.ID, f func(row *sqlite.Stmt) error) error {
-	if found := indexQuery(q.Contains); found != "" && snap.names.state == indexReady {
-		return query(snap.conn, f, selectIndexed(q, columns), int64(first), found)
+	if snap.indexed(q) {
+		return query(snap.conn, f, selectIndexed(q, columns), int64(first), indexQuery(q.Contains))
 	}
 	from, order := direction(q)
 	return query(snap.conn, f, "SELECT id, "+columns+" FROM stored WHERE id "+from+" ? ORDER BY id"+order, int64(first))
@@ -169,8 +174,7 @@ func selectIndexed(q *plantstore.Query, columns string) string {
 // betterByName reports whether the plants of a query by tags should be looked for in the index of
 // names, because many have one of the tags, and the index finds few.
 func (snap *snapshot) betterByName(q *plantstore.Query) (bool, error) {
-	found := indexQuery(q.Contains)
-	if snap.names.state != indexReady || found == "" {
+	if !snap.indexed(q) {
 		return false, nil
 	}
 	tagged := int64(0)
@@ -184,7 +188,7 @@ func (snap *snapshot) betterByName(q *plantstore.Query) (bool, error) {
 	if tagged < fewPlants {
 		return false, nil
 	}
-	named, err := number(snap.conn, "SELECT count(*) FROM (SELECT 1 FROM names WHERE names MATCH ? LIMIT ?)", found, fewPlants)
+	named, err := number(snap.conn, "SELECT count(*) FROM (SELECT 1 FROM names WHERE names MATCH ? LIMIT ?)", indexQuery(q.Contains), fewPlants)
 	return named < fewPlants, err
 }
 

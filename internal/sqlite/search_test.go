@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -52,10 +53,8 @@ func (l *comparison) compareSearches(t *testing.T, s *Store, n int) {
 		case 3:
 			q.Untagged = true
 		}
-		if l.IntN(3) == 0 {
-			q.Order = plantstore.ByIDDescending
-		}
-		if l.IntN(3) == 0 {
+		q.Order = plantstore.Orders()[l.IntN(4)]
+		if l.IntN(3) == 0 && !q.Order.ByName() {
 			q.After = new(l.id())
 		}
 		want, got := scan(t, l.model, q), scan(t, s, q)
@@ -71,7 +70,7 @@ func (l *comparison) compareSearches(t *testing.T, s *Store, n int) {
 			for _, p := range page.Plants {
 				got = append(got, p.Plant)
 			}
-			if q.After = page.Next; q.After == nil {
+			if q.After, q.AfterName = page.Next, page.NextName; q.After == nil && q.AfterName == "" {
 				break
 			}
 		}
@@ -454,6 +453,49 @@ func TestSearchesAmongManyTaggedPlants(t *testing.T) {
 		byName, err := readSnapshot(t.Context(), l.store.search, func(snap *snapshot) (bool, error) { return snap.betterByName(&q) })
 		if err != nil || byName != tt.byName {
 			t.Errorf("%+v: by name: %t, %v, want %t", q, byName, err, tt.byName)
+		}
+	}
+}
+
+// In a store with more plants than can be sorted, those that the index finds are.
+func TestPlantsThatTheIndexFindsAreSortedByName(t *testing.T) {
+	l := newComparison(t, 1)
+	l.store.IndexNames(rules.IndexOn)
+	l.settle(t)
+	var batch []plantstore.Write
+	for i, name := range []string{"Monstera", "Fern", "monstera alba", "Ñandubay", "A Monstera"} {
+		p := plantstore.Plant{ID: plantstore.ID(i), Name: name}
+		if i%2 > 0 {
+			p.Tag = plantstore.NewTag("t")
+		}
+		batch = append(batch, plantstore.Write{Op: plantstore.Create, Plant: p})
+	}
+	l.apply(t, batch[:3])
+	for l.store.freezeRest() {
+		l.flush(t, idleFlushSize)
+	}
+	l.apply(t, batch[3:]) // which the index does not have yet
+	if err := exec(l.store.write.conn, "UPDATE log_state SET plants = ?", 2*plantstore.MaxSorted); err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []plantstore.Query{
+		{Contains: "monst", Order: plantstore.ByName},
+		{Contains: "monst", Order: plantstore.ByNameDescending, Limit: 2},
+		{Contains: "ÑAN", Order: plantstore.ByName, Tag: plantstore.NewTag("t")},
+		{Contains: "stera", Order: plantstore.ByName, Untagged: true},
+		{Contains: "palm", Order: plantstore.ByName},
+	} {
+		q.Limit = max(q.Limit, 10)
+		got, err := l.store.List(t.Context(), q)
+		want, wantErr := l.model.List(t.Context(), q)
+		if err != nil || wantErr != nil || !slices.EqualFunc(got.Plants, want.Plants, func(a, b plantstore.StoredPlant) bool { return a.Plant == b.Plant }) {
+			t.Errorf("%+v: %v, %v, want %v, %v", q, got.Plants, err, want.Plants, wantErr)
+		}
+	}
+	for _, q := range []plantstore.Query{{}, {Contains: "mo"}, {Untagged: true}} {
+		q.Order, q.Limit = plantstore.ByName, 10
+		if _, err := l.store.List(t.Context(), q); !errors.Is(err, plantstore.ErrTooManyToSort) {
+			t.Errorf("%+v: %v, want ErrTooManyToSort", q, err)
 		}
 	}
 }

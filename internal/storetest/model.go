@@ -289,7 +289,7 @@ func (m *Model) listByName(q plantstore.Query) (page plantstore.Page, err error)
 	if err != nil {
 		return page, err
 	}
-	unsorted, _ := rules.Unsorted(q)
+	unsorted, _ := rules.Unsorted(q, false)
 	for _, p := range m.matching(unsorted, nil) {
 		if !b.Add(p) {
 			break
