@@ -174,7 +174,13 @@ func listByName(ctx context.Context, c *pgx.Conn, q plantstore.Query) (plantstor
 	if err != nil {
 		return plantstore.Page{}, err
 	}
-	unsorted, all := rules.Unsorted(q, false)
+	indexed := patterns(q.Contains) != nil
+	if indexed {
+		if indexed, err = canSearch(ctx, c); err != nil {
+			return plantstore.Page{}, err
+		}
+	}
+	unsorted, all := rules.Unsorted(q, indexed)
 	if all {
 		state, err := readLogState(ctx, c)
 		if err != nil {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -123,10 +124,8 @@ func compareSearches(t *testing.T, r *rand.Rand, s *Store, model plantstore.Stor
 	case 3:
 		q.Untagged = true
 	}
-	if r.IntN(3) == 0 {
-		q.Order = plantstore.ByIDDescending
-	}
-	if r.IntN(3) == 0 {
+	q.Order = plantstore.Orders()[r.IntN(4)]
+	if r.IntN(3) == 0 && !q.Order.ByName() {
 		q.After = new(plantstore.ID(r.IntN(2000) - 1000))
 	}
 	want, got := scan(t, model, q), scan(t, s, q)
@@ -144,7 +143,7 @@ func compareSearches(t *testing.T, r *rand.Rand, s *Store, model plantstore.Stor
 			}
 			want = want[1:]
 		}
-		if q.After = page.Next; q.After == nil {
+		if q.After, q.AfterName = page.Next, page.NextName; q.After == nil && q.AfterName == "" {
 			break
 		}
 	}
@@ -496,5 +495,39 @@ func TestSearchForWhichTheIndexTakesTooLong(t *testing.T) {
 	}
 	if got := scan(t, s, plantstore.Query{Contains: "fern"}); len(got) != 20 {
 		t.Errorf("a scan for another word: %d plants", len(got))
+	}
+}
+
+// In a store with more plants than can be sorted, those that the index finds are.
+func TestPlantsThatTheIndexFindsAreSortedByName(t *testing.T) {
+	url := pgtest.Fresh(t)
+	s := openReady(t, url)
+	var batch []plantstore.Write
+	for i, name := range []string{"Monstera", "Fern", "monstera alba", "A Monstera"} {
+		batch = append(batch, plantstore.Write{Op: plantstore.Create, Plant: plantstore.Plant{ID: plantstore.ID(i), Name: name}})
+	}
+	if _, err := s.Apply(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+	query(t, url, fmt.Sprintf("UPDATE log SET plants = %d", 2*plantstore.MaxSorted))
+	q := plantstore.Query{Contains: "monst", Order: plantstore.ByName, Limit: 10}
+	if _, err := s.List(t.Context(), q); !errors.Is(err, plantstore.ErrTooManyToSort) {
+		t.Errorf("without the index: %v, want ErrTooManyToSort", err)
+	}
+	addIndex(t, s)
+	for _, q.Untagged = range []bool{false, true} {
+		page, err := s.List(t.Context(), q)
+		var ids []plantstore.ID
+		for _, p := range page.Plants {
+			ids = append(ids, p.ID)
+		}
+		if err != nil || !slices.Equal(ids, []plantstore.ID{3, 0, 2}) {
+			t.Errorf("%+v: %v, %v", q, ids, err)
+		}
+	}
+	for _, q.Contains = range []string{"", "mo"} {
+		if _, err := s.List(t.Context(), q); !errors.Is(err, plantstore.ErrTooManyToSort) {
+			t.Errorf("%+v: %v, want ErrTooManyToSort", q, err)
+		}
 	}
 }
