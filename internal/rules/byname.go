@@ -15,8 +15,10 @@ const (
 	// MaxSortedText is how many bytes of text a query by name may examine, once for each word of a
 	// search.
 	MaxSortedText = 256 << 20
-	// scannedByName is how many plants of a scan by name are sorted at once.
+	// scannedByName is how many plants of a scan by name are sorted at once, unless they have more
+	// text than scannedText, in bytes. So about 20 pages have a million, whether they are many or large.
 	scannedByName = 50_000
+	scannedText   = 16 << 20
 )
 
 // errTooManyToSort is the error of a query by name.
@@ -74,6 +76,7 @@ type NamePageBuilder struct {
 	after    *sortedPlant
 	best     worstFirst
 	kept     int // bytes of text of the best
+	most     int // of them on a page
 	more     bool
 	matched  int // plants
 	examined int // plants
@@ -89,9 +92,12 @@ type sortedPlant struct {
 }
 
 // NewNamePageBuilder returns a builder for one page of the query. The page ends as those of
-// [NewPageBuilder] do, except that the work does not end it.
+// [NewPageBuilder] do, except that the work does not end it, and that those of [ScanByName] have more text.
 func NewNamePageBuilder(q plantstore.Query) (*NamePageBuilder, error) {
-	b := &NamePageBuilder{query: q, matches: match.Filter(q), words: max(1, match.Words(q.Contains)), fold: match.New("")}
+	b := &NamePageBuilder{query: q, matches: match.Filter(q), words: max(1, match.Words(q.Contains)), fold: match.New(""), most: maxPageText}
+	if q.Limit >= scannedByName {
+		b.most = scannedText
+	}
 	b.best.descending = q.Order.Descending()
 	if q.AfterName != "" {
 		at, err := q.AfterName.Position()
@@ -121,7 +127,7 @@ func (b *NamePageBuilder) Add(p plantstore.StoredPlant) bool {
 	if b.after != nil && b.best.compare(&next, b.after) <= 0 {
 		return true
 	}
-	full := len(b.best.plants) == b.query.Limit || b.kept >= maxPageText
+	full := len(b.best.plants) == b.query.Limit || b.kept >= b.most
 	if full && b.best.compare(&next, &b.best.plants[0]) >= 0 {
 		b.more = true
 		return true
@@ -129,7 +135,7 @@ func (b *NamePageBuilder) Add(p plantstore.StoredPlant) bool {
 	next.folded = bytes.Clone(next.folded)
 	heap.Push(&b.best, next)
 	b.kept += p.TextSize()
-	for len(b.best.plants) > 1 && (len(b.best.plants) > b.query.Limit || b.kept-b.best.plants[0].plant.TextSize() >= maxPageText) {
+	for len(b.best.plants) > 1 && (len(b.best.plants) > b.query.Limit || b.kept-b.best.plants[0].plant.TextSize() >= b.most) {
 		worst := heap.Pop(&b.best).(sortedPlant)
 		b.kept -= worst.plant.TextSize()
 		b.more = true

@@ -66,6 +66,31 @@ func TestPagesByNameAreThoseOfASort(t *testing.T) {
 	}
 }
 
+// Each page of a scan reads all plants again, so it has many of them, also if their names are long.
+func TestScanByNameHasLargePages(t *testing.T) {
+	const n = 12_000
+	name := strings.Repeat("x", 1000)
+	pages, last := 0, plantstore.ID(-1)
+	err := rules.ScanByName(plantstore.Query{Order: plantstore.ByName}, func(p plantstore.StoredPlant) bool {
+		if p.ID != last+1 {
+			t.Errorf("plant %d follows on %d", p.ID, last)
+		}
+		last = p.ID
+		return true
+	}, func(q plantstore.Query) (plantstore.Page, error) {
+		pages++
+		b, err := rules.NewNamePageBuilder(q)
+		for id := range plantstore.ID(n) {
+			b.Add(plantstore.StoredPlant{Plant: plantstore.Plant{ID: id, Name: name}})
+		}
+		page, _ := b.Page()
+		return page, err
+	})
+	if err != nil || last != n-1 || pages != 1 {
+		t.Errorf("the last plant is %d, after %d pages, %v", last, pages, err)
+	}
+}
+
 func TestAMillionPlantsAreSorted(t *testing.T) {
 	b, err := rules.NewNamePageBuilder(plantstore.Query{Order: plantstore.ByName, Limit: 2, Contains: "9"})
 	if err != nil {

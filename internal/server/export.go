@@ -27,7 +27,11 @@ func (s *Server) exportPlants(c *call, query plantstore.Query, params url.Values
 	if c.r.Method == http.MethodHead {
 		return s.headExport(c, media)
 	}
-	release, err := c.take(searches, s.exporting, mostExports)
+	units := s.exporting
+	if query.Order.ByName() { // it reads all plants again for each of its pages
+		units = max(units, sortUnits)
+	}
+	release, err := c.take(searches, units, mostExports)
 	if err != nil {
 		return err
 	}

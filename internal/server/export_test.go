@@ -22,6 +22,7 @@ const (
 	SearchUnits = searchUnits
 	AccessUnits = accessUnits
 	ExportUnits = exportUnits
+	SortUnits   = sortUnits
 	TestUnits   = testUnits
 )
 

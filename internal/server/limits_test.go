@@ -406,6 +406,25 @@ func TestReadsOfManyEventsAreSearches(t *testing.T) {
 	}
 }
 
+func (s *searchSpy) Scan(ctx context.Context, q plantstore.Query, at *plantstore.Cursor) iter.Seq2[plantstore.StoredPlant, error] {
+	s.seen <- s.used("searches")
+	return s.Model.Scan(ctx, q, at)
+}
+
+// An export by name reads all plants again for each of its pages, so it takes as much as a list by name.
+func TestExportsByNameTakeMore(t *testing.T) {
+	t.Parallel()
+	spy := &searchSpy{Model: storetest.NewModel(), seen: make(chan int64, 1)}
+	s := start(t, servertest.Options{Store: spy})
+	spy.used = s.Handler.Used
+	for query, want := range map[string]int64{"": server.ExportUnits, "?order=-id": server.ExportUnits, "?order=name": server.SortUnits, "?order=-name": server.SortUnits} {
+		s.send(t, "GET", "/plants"+query, "", s.withDefaults([]string{"Accept: application/x-ndjson"})...).wantOK(t)
+		if got := <-spy.seen; got != want {
+			t.Errorf("%q: %d units are in use, want %d", query, got, want)
+		}
+	}
+}
+
 // accessSpy records how much of the lane of reads is in use while the health of webhooks is read.
 type accessSpy struct {
 	*storetest.Model
