@@ -326,7 +326,7 @@ func TestActivityKeepsUpWithManyChanges(t *testing.T) {
 		}
 		tick.Stop()
 		if reading {
-			b.see("#activity-news", fmt.Sprintf("%d new changes. Show", changes))
+			b.wait(fmt.Sprintf("Number($('#activity-news').textContent.replace(/\\D/g, '')) === %d", changes))
 		} else {
 			b.see("#events tr >> nth=0", fmt.Sprintf("Change %d", id))
 		}

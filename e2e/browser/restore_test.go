@@ -25,6 +25,21 @@ func (b *tab) before(method, name string) {
 	}`, method, name, harness.Token))
 }
 
+// look checks the page in three widths, light and dark, and saves how it looks.
+func (b *tab) look(name string) {
+	b.t.Helper()
+	for _, size := range [][2]int64{{1440, 900}, {1024, 768}, {390, 844}} {
+		b.size(size[0], size[1])
+		for _, scheme := range []string{"dark", "light"} {
+			b.scheme(scheme)
+			b.fits()
+			b.readable()
+			b.shot(fmt.Sprintf("%s-%d-%s", name, size[0], scheme))
+		}
+	}
+	b.size(1280, 800)
+}
+
 func TestDeletedPlantIsAPageAndIsRestored(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -41,17 +56,7 @@ func TestDeletedPlantIsAPageAndIsRestored(t *testing.T) {
 	b.see("#history li >> nth=2", "Created")
 	b.hidden("#edit-plant")
 	b.wait("document.title === 'Weeping fig, the second · Plantstore'")
-	for _, size := range [][2]int64{{1440, 900}, {1024, 768}, {390, 844}} {
-		b.size(size[0], size[1])
-		for _, scheme := range []string{"light", "dark"} {
-			b.scheme(scheme)
-			b.fits()
-			b.readable()
-			b.shot(fmt.Sprintf("deleted-plant-%d-%s", size[0], scheme))
-		}
-	}
-	b.scheme("light")
-	b.size(1280, 800)
+	b.look("deleted-plant")
 	b.accessible()
 
 	b.click("#restore-plant")
@@ -101,6 +106,8 @@ func TestActivityRestoresAPlantWhoseNameIsHalfKnown(t *testing.T) {
 	b := openTab(t, "http://"+s.Addr+"/#/activity")
 	b.expect("status of 412")
 	b.signIn(harness.Token)
+	b.see("#activity-total", "23 changes since")
+	b.look("activity-deletions")
 	b.write("#activity-plant", "weep"+kb.Enter)
 	b.click(`.choices a[data-type="plant.deleted"]`)
 	b.at("#/activity?q=weep&type=plant.deleted")

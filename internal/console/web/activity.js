@@ -95,8 +95,8 @@ function mount(/** @type {HTMLElement} */ root) {
       h('input', {
         id: 'activity-plant',
         type: 'search',
-        'aria-label': 'Name or ID of a plant',
-        placeholder: 'Name or ID of a plant',
+        'aria-label': 'Plant name or ID',
+        placeholder: 'Plant name or ID',
         autocomplete: 'off',
         spellcheck: 'false',
         onchange: findPlant,

@@ -100,16 +100,19 @@ export function countMatches(period, filter, signal) {
   let at = '';
   return async () => {
     const { since, until, bars, over } = period();
+    if (at && !over) {
+      const query = new URLSearchParams({ limit: '1000', after: at, ...filter });
+      at = ''; // to read back again if that fails, or there are more
+      const { items, cursor, next } = await listEvents(`?${query}`, { signal });
+      times = [...items.map(({ time }) => Date.parse(time)).reverse(), ...times.filter((time) => time >= since)];
+      at = next ? '' : cursor;
+    }
     if (!at) {
       const before = over ? await cursorAt(until, signal) : '';
       const { events, older, start } = await readBack(filter, before, MOST, signal, since);
-      times = events.map(({ time }) => Date.parse(time));
+      times = events.map(({ time }) => Date.parse(time)); // newest first
       searched = older ? times.at(-1) ?? until : 0;
       at = events[0]?.cursor ?? start;
-    } else if (!over) {
-      const { items, cursor } = await listEvents(`?${new URLSearchParams({ limit: '1000', after: at, ...filter })}`, { signal });
-      times = [...times.filter((time) => time >= since), ...items.map(({ time }) => Date.parse(time))];
-      at = cursor;
     }
     const values = Array(bars).fill(0);
     const length = (until - since) / bars;

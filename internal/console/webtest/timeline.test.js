@@ -73,6 +73,8 @@ test('changes that match are read once, and then only newer ones', async () => {
   const { values, partial } = await count();
   assert.deepEqual([values, partial], [[2, 0, 3], [false, false, false]]);
   assert.match(requests.at(-1), /after=35/);
+  log.push(39.1, 39.2, 39.3); // more than a page: what is between is not left out
+  assert.deepEqual((await count()).values, [2, 0, 6]);
 });
 
 test('what was not searched is partial', async () => {
