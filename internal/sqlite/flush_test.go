@@ -204,10 +204,13 @@ func (l *comparison) compare(t *testing.T, s *Store) {
 		if !slices.Equal(got, want) {
 			t.Fatalf("%+v: %d plants, want %d", q, len(got), len(want))
 		}
-		q.Limit = 1 + l.IntN(50)
+		q.Limit, q.Count = 1+l.IntN(50), q.After == nil
 		page, err := s.List(t.Context(), q)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if q.Count && (page.Count == nil || *page.Count != plantstore.Count{Plants: len(want)}) {
+			t.Fatalf("%+v: it counts %v, want %d", q, page.Count, len(want))
 		}
 		first, last := want[:min(len(want), q.Limit)], page.Next == nil && page.NextName == ""
 		if !slices.EqualFunc(page.Plants, first, func(p plantstore.StoredPlant, want plantstore.Plant) bool { return p.Plant == want }) || last && len(want) > q.Limit || !last && len(want) <= q.Limit && !q.Untagged {

@@ -269,8 +269,8 @@ func (snap *snapshot) each(q plantstore.Query, f func(plantstore.StoredPlant) bo
 	return snap.eachOf(q, true, f)
 }
 
-// eachOf is each with the names of the plants, or without those that would have to be read: it
-// calls f with the plants of the table that have no entry in memory, and those of the entries.
+// eachOf is each with the names of the plants, or without those that need not be read: it calls f
+// with the plants of the table that have no entry in memory, and those of the entries.
 func (snap *snapshot) eachOf(q plantstore.Query, names bool, f func(plantstore.StoredPlant) bool) error {
 	first, ok := q.First()
 	if !ok {
@@ -291,17 +291,18 @@ func (snap *snapshot) eachOf(q plantstore.Query, names bool, f func(plantstore.S
 	}
 	entries, more := mem.From(first, snap.Last, &q), true
 	next, match, pending := entries.Next()
+	last, passed := first, false // the entry that was passed last
 	// upTo calls f with the plants of the entries up to an id, and reports whether that one
-	// has an entry.
-	upTo := func(id plantstore.ID) (found bool) {
+	// has an entry. About such a plant the table of tagged plants may have several rows.
+	upTo := func(id plantstore.ID) bool {
 		for more && pending && q.CompareIDs(next, id) <= 0 {
 			if match != nil {
 				more = f(*match)
 			}
-			found = next == id
+			last, passed = next, true
 			next, match, pending = entries.Next()
 		}
-		return found
+		return passed && last == id
 	}
 	stored := func(row *sqlite.Stmt) plantstore.StoredPlant { return plantstore.StoredPlant{Plant: rowPlant(row)} }
 	if q.Details {
@@ -309,8 +310,10 @@ func (snap *snapshot) eachOf(q plantstore.Query, names bool, f func(plantstore.S
 	}
 	columns := "stored.name, stored.tag"
 	switch {
-	case !names:
-		columns = "'', stored.tag"
+	case !names && !q.ByTag():
+		columns = noColumns
+	case !names && !q.Untagged && q.TagPrefix == nil:
+		columns = taggedColumns
 	case q.Details:
 		columns += ", seq, updated, created"
 	}
@@ -332,6 +335,14 @@ func (snap *snapshot) eachOf(q plantstore.Query, names bool, f func(plantstore.S
 	}
 	return err
 }
+
+// A row of the table has the name before the tag: to read that takes as long as to read both. So
+// plants without their names are read without other columns, or with the tag from the table of
+// tagged plants.
+const (
+	noColumns     = "'', NULL"
+	taggedColumns = "'', t.tag"
+)
 
 // eachStored calls f with the rows of the table, from an id on, that the query may select, in
 // its order until f returns errStop. Their first column is the id.
@@ -379,13 +390,16 @@ func (snap *snapshot) eachStored(q *plantstore.Query, columns string, first plan
 // one of the query's tags.
 func taggedQuery(q *plantstore.Query, columns string, first plantstore.ID) (text string, args []any) {
 	from, order := direction(q)
+	// The CROSS makes SQLite begin with the table of tagged plants.
+	join := " CROSS JOIN stored ON stored.id = t.id AND stored.tag = t.tag"
+	if columns == taggedColumns {
+		join = ""
+	}
 	args = []any{int64(first)}
 	var parts []string
 	for _, tag := range q.ExactTags() {
 		args = append(args, tag)
-		// The CROSS makes SQLite begin with the table of tagged plants.
-		parts = append(parts, fmt.Sprintf(`SELECT t.id, %s FROM stored_by_tag AS t CROSS JOIN stored ON stored.id = t.id AND stored.tag = t.tag
-			WHERE t.id %s ?1 AND t.tag = ?%d`, columns, from, len(args)))
+		parts = append(parts, fmt.Sprintf("SELECT t.id, %s FROM stored_by_tag AS t%s WHERE t.id %s ?1 AND t.tag = ?%d", columns, join, from, len(args)))
 	}
 	return strings.Join(parts, " UNION ALL ") + " ORDER BY 1" + order, args // it merges the parts, and sorts nothing
 }

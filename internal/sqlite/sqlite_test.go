@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -1004,6 +1005,62 @@ func TestMissingTables(t *testing.T) {
 	} {
 		if err := call(); err == nil || !strings.Contains(err.Error(), "no such table") {
 			t.Errorf("%s: %v, want an error about a missing table", name, err)
+		}
+	}
+}
+
+// The names come before the tags in the table, and may be large: plants are counted without them
+// if possible, and otherwise their names count as examined.
+func TestPlantsAreCountedWithoutTheirNames(t *testing.T) {
+	l := newComparison(t, 1)
+	var batch []plantstore.Write
+	for id := range plantstore.ID(40) {
+		p := plantstore.Plant{ID: id, Name: strings.Repeat("x", 1<<20)}
+		if id%4 > 0 {
+			p.Tag = plantstore.NewTag(fmt.Sprintf("t%d", id%4))
+		}
+		batch = append(batch, plantstore.Write{Op: plantstore.Create, Plant: p})
+	}
+	for chunk := range slices.Chunk(batch, 5) {
+		l.apply(t, chunk)
+	}
+	for l.store.freezeRest() {
+		l.flush(t, idleFlushSize)
+	}
+	for _, tt := range []struct {
+		plantstore.Query
+		want int // or -1 if it takes too much
+	}{
+		{plantstore.Query{}, 40},
+		{plantstore.Query{Tag: plantstore.NewTag("t1")}, 10},
+		{plantstore.Query{Tags: []string{"t1", "t3"}}, 20},
+		{plantstore.Query{Untagged: true}, -1},
+		{plantstore.Query{TagPrefix: new("t"), Untagged: true}, -1},
+	} {
+		tt.Count, tt.Limit = true, 1
+		page, err := l.store.List(t.Context(), tt.Query)
+		if err != nil || (page.Count == nil) != (tt.want < 0) || page.Count != nil && page.Count.Plants != tt.want {
+			t.Errorf("%+v: it counts %v, %v, want %d", tt.Query, page.Count, err, tt.want)
+		}
+		if tt.want < 0 {
+			continue
+		}
+		c := openRaw(t, l.path)
+		defer c.Close()
+		err = c.SetAuthorizer(sqlite.AuthorizeFunc(func(a sqlite.Action) sqlite.AuthResult {
+			if a.Type() == sqlite.OpRead && a.Table() == "stored" && a.Column() != "id" && a.Column() != "" {
+				return sqlite.AuthResultDeny
+			}
+			return sqlite.AuthResultOK
+		}))
+		n := 0
+		if err == nil {
+			err = l.store.inSnapshot(c, func(snap *snapshot) error {
+				return snap.eachOf(tt.Query, false, func(plantstore.StoredPlant) bool { n++; return true })
+			})
+		}
+		if err != nil || n != tt.want {
+			t.Errorf("%+v: of the table it needs more than ids: %d plants, %v", tt.Query, n, err)
 		}
 	}
 }
