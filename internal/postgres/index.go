@@ -193,7 +193,8 @@ func isTransient(err error) bool {
 // those that it has written.
 func (s *Store) foldNames(ctx context.Context) error {
 	var f folder
-	for first, more := (&plantstore.Query{}).First(); more; {
+	var all plantstore.Query
+	for first, more := all.First(); more; {
 		var last, plants *int64
 		var ids []int64
 		var names []string
@@ -212,7 +213,9 @@ func (s *Store) foldNames(ctx context.Context) error {
 		if err := s.setFolded(ctx, folded); err != nil {
 			return err
 		}
-		first, more = plantstore.ID(*last)+1, *plants == foldSize
+		if first, more = all.Following(plantstore.ID(*last)); *plants < foldSize {
+			more = false
+		}
 	}
 	return nil
 }
