@@ -11,13 +11,10 @@ import { copy, guardFocus } from './parts.js';
 import { go, memory, state } from './route.js';
 import { focusRow, newPlant, openPlant } from './rows.js';
 import { offerUndo } from './undo.js';
-import { curl, drawHistory, drawPlant, readHistory, restore } from './view.js';
+import { curl, drawHistory, drawPlant, readHistory, restore, reveal, title } from './view.js';
 import { longer, retry } from './wait.js';
 
-/**
- * @typedef {import('./api.js').Plant} Plant
- * @typedef {import('./view.js').Past} Past
- */
+/** @typedef {import('./api.js').Plant} Plant */
 
 const SOON = 1000;
 
@@ -25,7 +22,7 @@ const drawer = {
   id: '', // of the plant that is open, new, or empty
   /** @type {any} */
   plant: null, // as it was read; null while it is read, if there is none, and for a new one
-  /** @type {Past | null} */
+  /** @type {import('./view.js').Past | null} */
   past: null,
   edit: false, // whether to open the form when the plant has been read
   removing: false, // whether its deletion has been requested
@@ -66,7 +63,7 @@ export function showPlant(/** @type {string} */ id) {
     return;
   }
   mount();
-  $('drawer-problem').textContent = '';
+  tellProblem();
   if (id === 'new' && allows('plants:write')) {
     openForm(null);
     return;
@@ -74,7 +71,7 @@ export function showPlant(/** @type {string} */ id) {
   title(id);
   if (id === 'new') {
     reveal('');
-    $('drawer-problem').textContent = 'Your token cannot create plants. It needs the scope plants:write.';
+    tellProblem('Your token cannot create plants. It needs the scope plants:write.');
     return;
   }
   $('drawer-title').focus();
@@ -114,12 +111,6 @@ function restoreFocus(/** @type {string} */ last) {
   (opener?.isConnected && opener !== document.body ? opener : $('create')).focus();
 }
 
-// reveal shows the form, the view, or none of them.
-function reveal(/** @type {'plant' | 'plant-view' | ''} */ part) {
-  $('plant').hidden = part !== 'plant';
-  $('plant-view').hidden = part !== 'plant-view';
-}
-
 function mount() {
   if ($('drawer').dataset.mounted) {
     return;
@@ -132,11 +123,6 @@ function mount() {
   $('restore-plant').addEventListener('click', () => busy($('restore-plant'), () => restoreTo(deletion()?.plant)));
   $('copy-id').addEventListener('click', () => copy(drawer.id, 'ID'));
   $('copy-curl').addEventListener('click', () => copy(curl(drawer.plant), 'curl command'));
-}
-
-function title(/** @type {string} */ id) {
-  $('drawer-title').replaceChildren(...(id === 'new' ? ['New plant'] : ['Plant ', h('span', { class: 'mono' }, id)]));
-  $('copy-id').hidden = id === 'new';
 }
 
 // close closes the drawer, unless there is unsaved text.
@@ -161,13 +147,10 @@ export function cancel() {
   return true;
 }
 
-/**
- * mayLeave reports whether the user can go to the next state. If there is unsaved text, it
- * asks, and calls again if the user discards it.
- * @param {import('./state.js').State} next
- * @param {() => void} again
- */
-export const mayLeave = (next, again) => (next.page === 'plants' && next.id === drawer.id) || settled(again);
+// mayLeave reports whether the user can go to the next state. If there is unsaved text, it asks, and
+// calls again if the user discards it.
+export const mayLeave = (/** @type {import('./state.js').State} */ next, /** @type {() => void} */ again) => (
+  (next.page === 'plants' && next.id === drawer.id) || settled(again));
 
 // reloadPlant reads the plant again, unless it is being edited or deleted. What was wrong before may be
 // right again.
@@ -197,7 +180,10 @@ async function read() {
       return;
     }
     Object.assign(drawer, { plant, past, pause: SOON });
-    settleProblem(plant ? plantJSON(plant) : '');
+    if (!drawer.refused || drawer.refused !== (plant && plantJSON(plant))) {
+      drawer.refused = '';
+      tellProblem();
+    }
     if (!plant && !deletion()) {
       showMissing();
     } else if (plant && drawer.edit) {
@@ -215,22 +201,18 @@ async function read() {
   }
 }
 
-// settleProblem removes what was wrong, unless it is about the version that is shown.
-function settleProblem(/** @type {string} */ shown) {
-  if (drawer.refused && drawer.refused === shown) {
-    return;
-  }
-  drawer.refused = '';
+// tellProblem says what is wrong above the plant. A button that is there loses the focus to the title.
+function tellProblem(/** @type {(Node | string)[]} */ ...words) {
   if ($('drawer-problem').contains(document.activeElement)) {
     $('drawer-title').focus();
   }
-  $('drawer-problem').textContent = '';
+  $('drawer-problem').replaceChildren(...words);
 }
 
 // showFailure says why the plant could not be read, and offers to try again. A server that
 // has a problem is asked again by itself, less and less often.
 function showFailure(/** @type {import('./api.js').Failure} */ err, /** @type {AbortSignal} */ signal) {
-  $('drawer-problem').replaceChildren(`${sentence(err.message)} `, h('button', { onclick: read }, 'Try again'));
+  tellProblem(`${sentence(err.message)} `, h('button', { onclick: read }, 'Try again'));
   retry(signal, drawer.pause, err, read);
   drawer.pause = longer(drawer.pause);
 }
@@ -238,10 +220,8 @@ function showFailure(/** @type {import('./api.js').Failure} */ err, /** @type {A
 function showMissing() {
   nameTab();
   reveal('');
-  $('drawer-problem').replaceChildren(`There is no plant ${drawer.id}.`);
-  if (allows('plants:write')) {
-    $('drawer-problem').append(' ', h('button', { onclick: () => openForm(null, drawer.id) }, 'Create it'));
-  }
+  const create = h('button', { onclick: () => openForm(null, drawer.id) }, 'Create it');
+  tellProblem(`There is no plant ${drawer.id}. `, ...(allows('plants:write') ? [create] : []));
 }
 
 // openView shows the plant, or what it was before it was deleted.
@@ -293,7 +273,7 @@ export function editPlant(/** @type {string} */ id) {
 // openForm shows the form with this plant, or for a new one.
 function openForm(/** @type {Plant | null} */ plant, id = plant?.id) {
   title(plant ? plant.id : 'new');
-  $('drawer-problem').textContent = '';
+  tellProblem();
   reveal('plant');
   fillForm(plant, drawer.running.signal, id);
 }
@@ -333,7 +313,7 @@ async function restoreTo(/** @type {Plant | undefined} */ plant) {
   if (!plant) {
     return;
   }
-  $('drawer-problem').textContent = '';
+  tellProblem();
   try {
     const restored = await restore(plant, now);
     if (!running.signal.aborted) {
@@ -343,7 +323,7 @@ async function restoreTo(/** @type {Plant | undefined} */ plant) {
     if (err.status === 412) {
       await refuse(now ? 'changed' : 'created', 'Nothing was restored.');
     } else if (err.status !== 401) {
-      $('drawer-problem').textContent = sentence(err.message);
+      tellProblem(sentence(err.message));
     }
   }
 }
@@ -352,16 +332,16 @@ async function restoreTo(/** @type {Plant | undefined} */ plant) {
 async function refuse(/** @type {string} */ changed, /** @type {string} */ then) {
   await read();
   drawer.refused = drawer.plant ? plantJSON(drawer.plant) : '';
-  $('drawer-problem').textContent = drawer.plant
+  tellProblem(drawer.plant
     ? `Someone ${changed} it in the meantime. This is the current version. ${then}`
-    : `Plant ${drawer.id} was already deleted.`;
+    : `Plant ${drawer.id} was already deleted.`);
 }
 
 // remove deletes the plant as it is shown. There is no question before it, but an undo
 // after it.
 async function remove() {
   const { plant } = drawer;
-  $('drawer-problem').textContent = '';
+  tellProblem();
   drawer.refused = '';
   drawer.removing = true;
   try {
@@ -375,7 +355,7 @@ async function remove() {
     } else if (err.status === 412) {
       await refuse('changed', 'Delete it anyway?');
     } else if (err.status !== 401) {
-      $('drawer-problem').textContent = sentence(err.message);
+      tellProblem(sentence(err.message));
     }
   } finally {
     drawer.removing = false;

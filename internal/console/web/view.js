@@ -52,6 +52,18 @@ export async function restore(plant, now) {
   return restored;
 }
 
+/** reveal shows the form, the view, or none of them. @param {'plant' | 'plant-view' | ''} part */
+export function reveal(part) {
+  $('plant').hidden = part !== 'plant';
+  $('plant-view').hidden = part !== 'plant-view';
+}
+
+/** title names the drawer. @param {string} id */
+export function title(id) {
+  $('drawer-title').replaceChildren(...(id === 'new' ? ['New plant'] : ['Plant ', h('span', { class: 'mono' }, id)]));
+  $('copy-id').hidden = id === 'new';
+}
+
 /**
  * drawPlant shows a plant, or what it was before the event that deleted it.
  * @param {Plant} plant
