@@ -70,7 +70,8 @@ type csvReader struct {
 	line         int // where the last record began
 	lines        int // line feeds read
 	source, json []byte
-	fields       []csvField
+	fields       []csvField // at most maxColumns
+	count        int        // of the fields of the record
 	// The columns; all except id may be -1 where there is none.
 	id, name, tag, ifVersion int
 	columns                  int
@@ -79,6 +80,9 @@ type csvReader struct {
 	ignored                  []string // columns, quoted
 	problem                  error    // with the last record
 }
+
+// maxColumns is how many columns a header may have: each takes more memory than its separator.
+const maxColumns = 1000
 
 // csvField is a field of source, without its quotes.
 type csvField struct {
@@ -167,7 +171,9 @@ func (r *csvReader) readHeader() error {
 	if r.split(); r.problem != nil {
 		return notCSV("malformed header: %v", r.problem)
 	}
-	r.columns = len(r.fields)
+	if r.columns = r.count; r.columns > maxColumns {
+		return notCSV("the header has %d columns with the separator %s: at most %d are allowed", r.columns, r.delim, maxColumns)
+	}
 	columns := map[string]*int{"id": &r.id, "name": &r.name, "tag": &r.tag, "if_version": &r.ifVersion}
 	var seen []string
 	for i, f := range r.fields {
@@ -220,8 +226,8 @@ func (r *csvReader) Next() (Record, error) {
 	case len(r.source) > r.opts.MaxRecord:
 		rec.Source = nil
 	case rec.Problem != nil:
-	case len(r.fields) != r.columns:
-		rec.Problem = notCSV("the record has %s, but the header has %d", fieldCount(len(r.fields)), r.columns)
+	case r.count != r.columns:
+		rec.Problem = notCSV("the record has %s, but the header has %d", fieldCount(r.count), r.columns)
 	case !utf8.Valid(r.source):
 		rec.Problem = notCSV("the record is not valid UTF-8")
 	case r.isUTF16 && bytes.ContainsRune(r.source, utf8.RuneError):
@@ -343,9 +349,15 @@ func (r *csvReader) WithReason(source []byte, reason string) []byte {
 	return append(append(record, byte(r.delim)), source...)
 }
 
-// split splits source into fields. The text of a quoted field is a copy.
+// split splits source into fields. It counts those beyond maxColumns, and does not keep them. The
+// text of a quoted field is a copy.
 func (r *csvReader) split() {
-	r.fields, r.problem = r.fields[:0], nil
+	r.fields, r.count, r.problem = r.fields[:0], 0, nil
+	add := func(f csvField) {
+		if r.count++; r.count <= maxColumns {
+			r.fields = append(r.fields, f)
+		}
+	}
 	for rest := r.source; ; {
 		if len(rest) > 0 && rest[0] == '"' {
 			text, after, ok := r.cutQuoted(rest)
@@ -353,7 +365,7 @@ func (r *csvReader) split() {
 				r.problem = notCSV("unexpected text after a closing quote")
 				return
 			}
-			r.fields = append(r.fields, csvField{text, true})
+			add(csvField{text, true})
 			if len(after) == 0 {
 				return
 			}
@@ -366,7 +378,7 @@ func (r *csvReader) split() {
 			r.problem = notCSV("a quote in an unquoted field: quote the field and double the quote")
 			return
 		}
-		r.fields = append(r.fields, csvField{text, false})
+		add(csvField{text, false})
 		if !more {
 			return
 		}

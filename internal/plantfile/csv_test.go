@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/text/encoding"
@@ -95,6 +96,30 @@ func readRecords(t *testing.T, r *csvReader) (all []string) {
 }
 
 // A file of failed records is ready to import, whatever its separator.
+// A file of separators must not take many times the memory of its text.
+func TestFieldsBeyondTheColumnsAreOnlyCounted(t *testing.T) {
+	t.Parallel()
+	separators := strings.Repeat(",", options.MaxRecord-10)
+	_, err := newCSVReader(strings.NewReader("id,name"+separators), options)
+	if want := "the header has 1048568 columns with the separator comma: at most 1000 are allowed"; err == nil || err.Error() != want {
+		t.Errorf("a wide header: %v, want %s", err, want)
+	}
+	r, err := newCSVReader(strings.NewReader("id,name\n1"+separators+"\n2,b\n"), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := r.Next()
+	if want := "the record has 1048567 fields, but the header has 2"; err != nil || rec.Problem == nil || rec.Problem.Error() != want {
+		t.Errorf("a wide record: %v, %v, want %s", rec.Problem, err, want)
+	}
+	if n := cap(r.fields); n > 2000 {
+		t.Errorf("there is memory for %d fields", n)
+	}
+	if rec, err := r.Next(); string(rec.JSON) != `{"id":2,"name":"b"}` || err != nil {
+		t.Errorf("the record after it: %+v, %v", rec, err)
+	}
+}
+
 func TestFailedRecordsNameTheirSeparator(t *testing.T) {
 	t.Parallel()
 	r, err := newCSVReader(bytes.NewReader([]byte("sep=|\nid|name\n1|\"a|b\"\n")), options)
