@@ -143,6 +143,11 @@ func readParams(r *http.Request, read func(name, value string, problems *plantst
 	if err != nil {
 		return nil, plantstore.Errorf(plantstore.ErrParameter, "malformed query: %v", err)
 	}
+	return params, readValues(params, read, repeatable...)
+}
+
+// readValues is readParams for parameters that have been parsed.
+func readValues(params url.Values, read func(name, value string, problems *plantstore.Problems), repeatable ...string) error {
 	var problems plantstore.Problems
 	for _, name := range slices.Sorted(maps.Keys(params)) {
 		values := params[name]
@@ -158,7 +163,7 @@ func readParams(r *http.Request, read func(name, value string, problems *plantst
 			}
 		}
 	}
-	return params, problems.Err()
+	return problems.Err()
 }
 
 // readBool reads a parameter that is true or false.
@@ -185,10 +190,12 @@ func readDetails(r *http.Request) (details bool, err error) {
 	if r.URL.RawQuery == "" {
 		return false, nil
 	}
-	_, err = readParams(r, func(name, value string, problems *plantstore.Problems) {
-		if name == "details" {
-			details = readBool(name, value, problems)
-		}
+	values, given := r.URL.Query()["details"]
+	if !given {
+		return false, nil
+	}
+	err = readValues(url.Values{"details": values}, func(name, value string, problems *plantstore.Problems) {
+		details = readBool(name, value, problems)
 	})
 	return details, err
 }

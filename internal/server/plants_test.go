@@ -61,6 +61,24 @@ func TestPlantHasOneURL(t *testing.T) {
 	s.call(t, "POST", "/7", `{"name":"fern"}`).wantHeader(t, "Allow", "DELETE, GET, HEAD, PATCH, PUT")
 }
 
+// Apart from details, 0.2.0 got a plant whatever the query was.
+func TestGetIgnoresOtherParameters(t *testing.T) {
+	s := start(t, servertest.Options{}) // a proxy would drop a malformed query
+	s.Fill(t, plant(7, "fern"))
+	want := s.call(t, "GET", "/7", "")
+	for _, query := range []string{"?x=1&x=2", "?x=%zz", "?a;b", "?utm=%ff", "?", "?details=false&x=%zz&a;b"} {
+		if got := s.call(t, "GET", "/7"+query, ""); got.status != want.status || string(got.body) != string(want.body) {
+			t.Errorf("%s: got %d %s, want %s", query, got.status, got.body, want.body)
+		}
+	}
+	if got := s.call(t, "GET", "/7?x=1&x=2&details=true", ""); got.status != 200 || !strings.Contains(string(got.body), `"created"`) {
+		t.Errorf("with details: got %d %s", got.status, got.body)
+	}
+	for _, query := range []string{"?details=1", "?details=true&details=true", "?details=%ff"} {
+		s.call(t, "GET", "/7"+query, "").wantError(t, plantstore.ErrParameter, "details")
+	}
+}
+
 func TestReplaceCreatesOrReplaces(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s *service) {
 		for _, want := range []plantstore.Plant{plant(5, "fern", "green"), plant(5, "fern", ""), plant(5, "moss"), plant(5, "moss")} {
