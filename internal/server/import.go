@@ -19,6 +19,9 @@ import (
 const (
 	// windowBytes is the maximum memory of a window.
 	windowBytes = 16 << 20
+	// trialWindowBytes is that of a window of a dry run: two of them leave room for the largest
+	// trial in the share of a token.
+	trialWindowBytes = 4 << 20
 	// windowStep is how much memory a window takes at a time.
 	windowStep = 1 << 20
 	// windowLines is the maximum number of records of a window.
@@ -48,8 +51,12 @@ func (win *window) add(w plantstore.Write, line int) {
 	}
 }
 
-func (win *window) isFull() bool {
-	return win.bytes >= windowBytes || len(win.writes) >= windowLines
+func (win *window) isFull(how *importing) bool {
+	most := int64(windowBytes)
+	if how.trial != nil {
+		most = trialWindowBytes
+	}
+	return win.bytes >= most || len(win.writes) >= windowLines
 }
 
 // fail adds a record that failed to a report, after those before it.
@@ -70,6 +77,10 @@ func (s *Server) importPlants(c *call) error {
 	if err := http.NewResponseController(&c.w).SetWriteDeadline(time.Time{}); err != nil {
 		return err
 	}
+	// The memory of the first window covers what is read before it.
+	if err := c.lane(imports).acquire(c.r.Context(), c.caller.Hash, windowStep); err != nil {
+		return err
+	}
 	records, err := plantfile.NewReader(&pacedReader{&c.w, c.r.Body, newPace(minImportRate, s.StreamTimeout)}, how.format, plantfile.Options{
 		MaxRecord:     int(s.MaxBody),
 		OnlyID:        how.op == plantstore.Delete,
@@ -77,6 +88,7 @@ func (s *Server) importPlants(c *call) error {
 		LinesHint:     "; for one plant per line, send " + wire.MediaNDJSON,
 	})
 	if err != nil {
+		c.lane(imports).release(c.caller.Hash, windowStep)
 		return fileError(err)
 	}
 	if how.dryRun {
@@ -176,20 +188,22 @@ func fileError(err error) error {
 	return bodyError(err)
 }
 
-// importRecords reads one window while the one before is written.
+// importRecords reads one window while the one before is written. It releases the memory that the
+// caller has taken for the first.
 func (s *Server) importRecords(c *call, records plantfile.Reader, how importing) (plantstore.ImportReport, error) {
 	ctx, cancel := context.WithCancelCause(c.r.Context())
 	defer cancel(nil)
 	windows := make(chan *window)
 	written := make(chan struct{})
 	var report plantstore.ImportReport
+	var writeErr error
 	go func() {
 		defer close(written)
 		for win := range windows {
-			err := s.writeWindow(ctx, win, how.trial, &report)
+			writeErr = s.writeWindow(ctx, win, how.trial, &report)
 			c.lane(imports).release(c.caller.Hash, win.taken)
-			if err != nil {
-				cancel(err)
+			if writeErr != nil {
+				cancel(writeErr)
 				return
 			}
 		}
@@ -197,20 +211,13 @@ func (s *Server) importRecords(c *call, records plantfile.Reader, how importing)
 	readErr := s.readWindows(ctx, c, records, &how, windows)
 	close(windows)
 	<-written
-	if readErr != nil {
-		return report, readErr
-	}
-	return report, context.Cause(ctx)
+	return report, cmp.Or(writeErr, readErr, context.Cause(ctx))
 }
 
 // readWindows reads windows until the records end. A window that it sends belongs to
 // the receiver, with the memory that it took. It likely has as many records as the one before.
 func (s *Server) readWindows(ctx context.Context, c *call, records plantfile.Reader, how *importing, windows chan<- *window) error {
-	size := 0
-	for {
-		if err := c.lane(imports).acquire(ctx, c.caller.Hash, windowStep); err != nil {
-			return cmp.Or(context.Cause(ctx), err)
-		}
+	for size := 0; ; {
 		win := &window{taken: windowStep}
 		win.grow(c, int64(size)*lineBytes)
 		size = min(size, int(win.taken/lineBytes))
@@ -232,6 +239,9 @@ func (s *Server) readWindows(ctx context.Context, c *call, records plantfile.Rea
 		}
 		if err != nil {
 			return err
+		}
+		if err := c.lane(imports).acquire(ctx, c.caller.Hash, windowStep); err != nil {
+			return cmp.Or(context.Cause(ctx), err)
 		}
 	}
 }
@@ -278,7 +288,7 @@ func (s *Server) writeWindow(ctx context.Context, win *window, dry *trial, repor
 // readWindow reads records until the window is full, or there is no memory for a larger
 // one. It returns io.EOF after the last record.
 func (s *Server) readWindow(c *call, records plantfile.Reader, how *importing, win *window) error {
-	for !win.isFull() && win.grow(c, win.bytes) {
+	for !win.isFull(how) && win.grow(c, win.bytes) {
 		record, err := records.Next()
 		if err == io.EOF {
 			return err

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"plantstore"
 	"plantstore/internal/server"
 	"plantstore/internal/servertest"
+	"plantstore/internal/storetest"
 	"plantstore/internal/wire"
 )
 
@@ -77,6 +79,17 @@ func TestArrayThatBreaksOffSaysHowMuchWasHandled(t *testing.T) {
 			t.Errorf("%d plants, want 7", got)
 		}
 	})
+}
+
+// The end of an array that breaks off must not hide that the store failed: what the message would
+// count is not known.
+func TestFailedWriteIsNotHiddenByABrokenFile(t *testing.T) {
+	t.Parallel()
+	store := &faultyStore{Model: storetest.NewModel(), onApply: func() error { return errors.New("disk") }}
+	s := start(t, servertest.Options{Store: store})
+	for _, end := range []string{`,nul]`, `] 7`} {
+		s.call(t, "POST", "/import", `[{"id":1,"name":"a"}`+end, array).wantError(t, plantstore.ErrUnavailable)
+	}
 }
 
 func TestImportSkipsARecordThatIsTooLong(t *testing.T) {

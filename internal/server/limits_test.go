@@ -484,6 +484,35 @@ func TestImportsOfOneTokenLeaveRoomForOthers(t *testing.T) {
 	testenv.WaitFor(t, "the imports to end", func() bool { return s.Handler.Used("imports") == 0 })
 }
 
+// An import reads nothing, not even a header, before its memory is counted.
+func TestImportReadsNothingBeforeItsTurn(t *testing.T) {
+	t.Parallel()
+	s := start(t, servertest.Options{})
+	s.Handler.WaitForTurns()
+	const share = server.ImportBytes / server.WindowStep * 3 / 4
+	var stalled []*connection
+	for range share {
+		stalled = append(stalled, s.dialImport(t, s.Token, `{"id":1,"name":"Fern"}`))
+	}
+	testenv.WaitFor(t, "the imports to use their share", func() bool { return s.Handler.Used("imports") == share*server.WindowStep })
+	for media, body := range map[string]string{csv: "x,y\n", array: "{}"} {
+		refused := make(chan reply, 1)
+		go func() { refused <- s.call(t, "POST", "/import", body, media) }()
+		testenv.WaitFor(t, "the import to be queued", func() bool { return s.Handler.Queued("imports") == 1 })
+		stalled[0].send(t, "0\r\n\r\n")
+		stalled = stalled[1:]
+		if got := <-refused; got.status != http.StatusBadRequest {
+			t.Errorf("%s: got %d %s", media, got.status, got.body)
+		}
+		stalled = append(stalled, s.dialImport(t, s.Token, `{"id":1,"name":"Fern"}`))
+		testenv.WaitFor(t, "the imports to use their share again", func() bool { return s.Handler.Used("imports") == share*server.WindowStep })
+	}
+	for _, c := range stalled {
+		c.Close()
+	}
+	testenv.WaitFor(t, "the imports to end", func() bool { return s.Handler.Used("imports") == 0 })
+}
+
 // A byte now and then keeps every read short, but not the import.
 func TestTricklingImportIsEnded(t *testing.T) {
 	t.Parallel()

@@ -37,7 +37,7 @@ func newTrial(c *call) *trial {
 func (t *trial) release() { t.c.lane(imports).release(t.c.caller.Hash, t.taken) }
 
 // apply returns the results that writes would have after those that it was called with before.
-func (t *trial) apply(_ context.Context, writes []plantstore.Write) ([]plantstore.Result, error) {
+func (t *trial) apply(ctx context.Context, writes []plantstore.Write) ([]plantstore.Result, error) {
 	results := make([]plantstore.Result, 0, len(writes))
 	for part := range slices.Chunk(writes, trialReads) {
 		decided, err := inTurn(t.c, reads, listUnits, func(ctx context.Context) ([]plantstore.Result, error) {
@@ -54,7 +54,7 @@ func (t *trial) apply(_ context.Context, writes []plantstore.Write) ([]plantstor
 			t.remember(w, decided[i].EventType())
 		}
 		results = append(results, decided...)
-		if err := t.grow(); err != nil {
+		if err := t.grow(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -87,15 +87,14 @@ func (t *trial) remember(w *plantstore.Write, change plantstore.EventType) {
 
 func (t *trial) hash(w *plantstore.Write) uint64 { return maphash.Comparable(t.seed, w.Plant) | 1 }
 
-// grow takes memory for the plants that would be new.
-func (t *trial) grow() error {
+// grow takes memory for the plants that would be new, when it is the caller's turn.
+func (t *trial) grow(ctx context.Context) error {
 	if len(t.changed) > maxTrial {
 		return plantstore.Errorf(plantstore.ErrParameter, `"dry_run" is for up to %d changes: split the file`, maxTrial)
 	}
-	l := t.c.lane(imports)
 	for int64(len(t.changed)*trialBytes) > t.taken {
-		if !l.tryAcquire(t.c.caller.Hash, windowStep, importBytes) {
-			return l.full
+		if err := t.c.lane(imports).acquire(ctx, t.c.caller.Hash, windowStep); err != nil {
+			return err
 		}
 		t.taken += windowStep
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -52,6 +53,33 @@ func TestWindowIsBoundedByBytes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A dry run needs nothing of what its own windows hold, so that it alone never fails.
+func TestLargestDryRunFitsBesideItsWindows(t *testing.T) {
+	c := newTestCall(imports)
+	c.s.MaxBody = 1 << 20
+	how := importing{op: plantstore.Replace, trial: newTrial(c)}
+	line := `{"id":1,"name":"` + strings.Repeat("x", 700) + `"}` + "\n"
+	for range 2 { // one is being read while the other is tried
+		records, err := plantfile.NewReader(strings.NewReader(strings.Repeat(line, windowLines)), plantfile.NDJSON, plantfile.Options{MaxRecord: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.s.readWindow(c, records, &how, &window{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id := range plantstore.ID(maxTrial) {
+		how.trial.changed[id] = deleted
+	}
+	if err := how.trial.grow(t.Context()); err != nil {
+		t.Errorf("%d changes: %v, with %d bytes in use", maxTrial, err, c.lane(imports).used)
+	}
+	how.trial.changed[-1] = deleted
+	if err := how.trial.grow(t.Context()); !errors.Is(err, plantstore.ErrParameter) {
+		t.Errorf("one change more: %v, want ErrParameter", err)
 	}
 }
 
