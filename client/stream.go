@@ -192,7 +192,7 @@ type ImportLine struct {
 func (c *Client) ImportPlants(ctx context.Context, lines iter.Seq[ImportLine], opts ImportOptions) (plantstore.ImportReport, error) {
 	opts.Media = wire.MediaNDJSON
 	in, out := io.Pipe()
-	up := newUpload(in, false)
+	up := newUpload(in, false, opts.DryRun)
 	done := make(chan imported, 1)
 	go func() {
 		report, err := c.upload(ctx, up, opts)
@@ -279,7 +279,7 @@ type ImportOptions struct {
 // ImportFile is like [Client.ImportLines] for a file of any format, and for more than creating
 // plants.
 func (c *Client) ImportFile(ctx context.Context, file io.Reader, opts ImportOptions) (plantstore.ImportReport, error) {
-	return c.upload(ctx, newUpload(file, opts.Versions && !opts.DryRun), opts)
+	return c.upload(ctx, newUpload(file, opts.Versions, opts.DryRun), opts)
 }
 
 func (c *Client) upload(ctx context.Context, up *upload, opts ImportOptions) (plantstore.ImportReport, error) {

@@ -15,6 +15,7 @@ type upload struct {
 	lines io.Reader
 	// versions says that a line that was imported already would fail.
 	versions atomic.Bool
+	dryRun   bool
 	// seeker is nil if the lines cannot be sent again. start is where they begin.
 	seeker io.Seeker
 	start  int64
@@ -35,8 +36,9 @@ type uploadBody struct {
 	over atomic.Bool
 }
 
-func newUpload(lines io.Reader, versions bool) *upload {
-	u := &upload{lines: lines, turn: make(chan struct{}, 1)}
+func newUpload(lines io.Reader, versions, dryRun bool) *upload {
+	versions = versions && !dryRun
+	u := &upload{lines: lines, dryRun: dryRun, turn: make(chan struct{}, 1)}
 	u.versions.Store(versions)
 	u.turn <- struct{}{}
 	// Seeking fails on a file that is a pipe.
@@ -94,11 +96,14 @@ func (u *upload) end(body *uploadBody, err error) error {
 	case err != nil && !reading && u.err != nil:
 		return fmt.Errorf("read the lines: %w", u.err)
 	case again && (reading || u.sent && u.seeker == nil):
-		then := "importing the same lines again is safe"
-		if u.versions.Load() {
-			then = "those with a version fail if they are imported again"
+		then := "some lines may have been imported, and importing the same lines again is safe"
+		switch {
+		case u.dryRun:
+			then = "nothing was written, because it was a dry run"
+		case u.versions.Load():
+			then = "some lines may have been imported, and those with a version fail if they are imported again"
 		}
-		return fmt.Errorf("%w: some lines may have been imported, and %s", failed.err, then)
+		return fmt.Errorf("%w: %s", failed.err, then)
 	}
 	return err
 }

@@ -442,7 +442,7 @@ export class Plantstore {
         return "\n"; // the server skips it, and counts it
       }
     };
-    const upload: Upload = new Upload(isAsync(plants) ? mapAsync(plants, encode) : map(plants, encode));
+    const upload: Upload = new Upload(isAsync(plants) ? mapAsync(plants, encode) : map(plants, encode), { dryRun: options.dryRun });
     const report = await this.#import(upload, options);
     report.failed += failed;
     report.errors = [...report.errors, ...refused].sort((a, b) => a.line - b.line).slice(0, maxLineErrors);
@@ -454,7 +454,7 @@ export class Plantstore {
    * bytes or a Blob are sent again if the connection is lost, unless lines have `versions`.
    */
   async importLines(lines: Lines, options: LinesOptions = {}): Promise<ImportReport> {
-    return this.#import(new Upload(lines, options.versions && !options.dryRun), options);
+    return this.#import(new Upload(lines, options), options);
   }
 
   async #import(upload: Upload, { mode, dryRun, media: type = ndjson, signal }: LinesOptions): Promise<ImportReport> {

@@ -24,9 +24,11 @@ export class Upload {
   whole = false;
   /** Whether a line that was imported already would fail. */
   versions: boolean;
+  readonly #dryRun: boolean;
 
-  constructor(lines: Lines, versions = false) {
-    this.versions = versions;
+  constructor(lines: Lines, { versions = false, dryRun = false }: { versions?: boolean | undefined; dryRun?: boolean | undefined }) {
+    this.versions = versions && !dryRun;
+    this.#dryRun = dryRun;
     this.#again = typeof lines === "string" || lines instanceof Uint8Array || lines instanceof Blob;
     this.#lines = lines;
   }
@@ -55,7 +57,7 @@ export class Upload {
       return err;
     }
     const again = this.versions ? "those with a version fail if they are imported again" : "importing the same lines again is safe";
-    const text = `some lines may have been imported, and ${again}`;
+    const text = this.#dryRun ? "nothing was written, because it was a dry run" : `some lines may have been imported, and ${again}`;
     return withMessage(err.err, `${err.err.message}: ${text}`) as PlantstoreError;
   }
 

@@ -296,9 +296,9 @@ class Calls:
                 return b"\n"
 
         if isinstance(plants, AsyncIterable):
-            upload = _Upload(encode(plant) async for plant in plants)
+            upload = _Upload((encode(plant) async for plant in plants), dry_run=dry_run)
         else:
-            upload = _Upload(map(encode, plants))
+            upload = _Upload(map(encode, plants), dry_run=dry_run)
         report = await self._import(upload, mode, dry_run, NDJSON)
         errors = sorted(report.errors + refused, key=lambda e: e.line)[:MAX_LINE_ERRORS]
         return replace(report, failed=report.failed + failed, errors=errors)
@@ -312,7 +312,7 @@ class Calls:
         media: str = NDJSON,
         versions: bool = False,
     ) -> ImportReport:
-        return await self._import(_Upload(lines, versions and not dry_run), mode, dry_run, media)
+        return await self._import(_Upload(lines, versions, dry_run), mode, dry_run, media)
 
     async def _import(self, upload: _Upload, mode: ImportMode | None, dry_run: bool, media: str) -> ImportReport:
         target = self._prefix + "/plants/import" + _params({"mode": mode, "dry_run": _flag(dry_run)})
@@ -856,9 +856,12 @@ class Lines:
 class _Upload:
     """The lines of an import, sent in one attempt or several."""
 
-    def __init__(self, lines: IO[bytes] | Iterable[bytes] | AsyncIterable[bytes], versions: bool = False) -> None:
+    def __init__(
+        self, lines: IO[bytes] | Iterable[bytes] | AsyncIterable[bytes], versions: bool = False, dry_run: bool = False
+    ) -> None:
         self._lines = lines
-        self.versions = versions  # a line that was imported already would fail
+        self.versions = versions and not dry_run  # a line that was imported already would fail
+        self._dry_run = dry_run
         self._file: IO[bytes] | None = None
         # Where the lines begin, or None if they cannot be sent again.
         self._start: int | None = None
@@ -914,6 +917,8 @@ class _Upload:
         if self.versions:
             again = "those with a version fail if they are imported again"
         text = f"some lines may have been imported, and {again}"
+        if self._dry_run:
+            text = "nothing was written, because it was a dry run"
         return with_message(failed.err, f"{failed.err.message}: {text}")
 
 
