@@ -77,13 +77,9 @@ const (
 	importTarget = 30 * time.Millisecond
 )
 
-// maxBatchText is the amount of text that ends a batch, in bytes. The store holds all
-// of it at once.
+// maxBatchText is the amount of text that ends a batch, in bytes: what its writes have, and what
+// its patches may leave. The store holds all of it at once.
 const maxBatchText = 8 << 20
-
-// maxPatches is how many patches end a batch: the plants that they leave, which may be as large
-// as a body, are in memory until all of it has been applied.
-const maxPatches = 64
 
 // Writer applies writes to a store, in batches. All methods are safe for concurrent
 // use. Writes need no [Writer.Run]: it only stops the writer gracefully, and reports a
@@ -120,7 +116,7 @@ type batch struct {
 	writes  []plantstore.Write
 	partial bool // is done when the store has applied its first part
 	bytes   int  // length of their text
-	patches int
+	patched int  // how much text their patches may leave
 	done    chan struct{}
 	results []plantstore.Result
 	err     error
@@ -210,16 +206,14 @@ func (w *Writer) join(ctx context.Context, traced bool, write plantstore.Write) 
 	if w.queued >= w.opts.Queue || w.bytes >= limit {
 		return nil, 0, ErrFull
 	}
-	if w.next == nil || w.next.bytes >= maxBatchText || w.next.patches == maxPatches {
+	if w.next == nil || w.next.bytes+w.next.patched >= maxBatchText {
 		w.next = newBatch(make([]plantstore.Write, 0, w.lastSize)) // it will likely hold as many again
 		w.leaders.Add(1)
 	}
 	b, i = w.next, len(w.next.writes)
 	b.writes = append(b.writes, write)
 	b.bytes += size
-	if write.Op == plantstore.Patch {
-		b.patches++
-	}
+	b.patched += int(write.MaxText)
 	if traced && len(b.traced) < maxTraced {
 		b.traced = append(b.traced, ctx)
 	}

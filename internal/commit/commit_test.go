@@ -478,7 +478,7 @@ func TestRetryGivesUpAfterTheStoreTimeout(t *testing.T) {
 }
 
 // The plants that patches leave may be large, however small the patches are.
-func TestBatchHasFewPatches(t *testing.T) {
+func TestBatchIsBoundedByWhatItsPatchesMayLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model, hold := storetest.NewModel(), make(chan struct{})
 		var sizes []int
@@ -489,8 +489,13 @@ func TestBatchHasFewPatches(t *testing.T) {
 		}), Options{})
 		calls := []*pending{begin(w, create(1))}
 		tag := plantstore.NewTag("wild")
-		for range maxPatches + 6 {
-			calls = append(calls, begin(w, plantstore.PlantPatch{Tag: &tag}.Write(1)))
+		for i := range 19 {
+			patch := plantstore.PlantPatch{Tag: &tag}.Write(1)
+			patch.MaxText = maxBatchText / 8
+			if i >= 16 {
+				patch.MaxText = 2 * maxBatchText
+			}
+			calls = append(calls, begin(w, patch))
 		}
 		close(hold)
 		for i, c := range calls {
@@ -499,7 +504,7 @@ func TestBatchHasFewPatches(t *testing.T) {
 				t.Errorf("write %d: got %v, %v", i, c.result, c.err)
 			}
 		}
-		if want := []int{1, maxPatches, 6}; !slices.Equal(sizes, want) {
+		if want := []int{1, 8, 8, 1, 1, 1}; !slices.Equal(sizes, want) {
 			t.Errorf("the batches have %v writes, want %v", sizes, want)
 		}
 	})

@@ -75,11 +75,7 @@ func readBody(c *call, body *bytes.Buffer) error {
 		if int64(body.Len()) <= size {
 			return nil
 		}
-		if size < mediumBody {
-			size = min(mediumBody, limit)
-		} else {
-			size = limit
-		}
+		size = largerBody(size, limit)
 		if err := c.takeBody(2 * size); err != nil { // the body, and what it becomes
 			return err
 		}
@@ -91,6 +87,14 @@ func readBody(c *call, body *bytes.Buffer) error {
 		return bodyError(err)
 	}
 	return nil
+}
+
+// largerBody returns the size up to which a body that is larger than size takes memory.
+func largerBody(size, limit int64) int64 {
+	if size < mediumBody {
+		return min(mediumBody, limit)
+	}
+	return limit
 }
 
 const (

@@ -324,6 +324,43 @@ func TestLargeResponsesShareALimit(t *testing.T) {
 	}
 }
 
+// A patch for whose response there is no memory is refused before it is applied.
+func TestRefusedPatchIsNotApplied(t *testing.T) {
+	t.Parallel()
+	const plantName = 12 << 20
+	s := start(t, servertest.Options{Store: storetest.NewModel()})
+	sizes := map[plantstore.ID]int{3: 2 * server.SmallBody, 4: 2 * server.MediumBody}
+	s.Fill(t, plant(1, strings.Repeat("x", plantName)), plant(2, "small"))
+	for id, n := range sizes {
+		s.Fill(t, plant(id, strings.Repeat("x", n)))
+	}
+	var stalled []*connection
+	for range 2 {
+		c, before := s.dial(t), s.Handler.Used("memory")
+		c.send(t, "GET /plants/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.Token+"\r\n\r\n")
+		testenv.WaitFor(t, "it to be sent", func() bool { return s.Handler.Used("memory") > before })
+		stalled = append(stalled, c)
+	}
+	const patch = `{"tag":"t"}`
+	s.call(t, "PATCH", "/2", patch).wantPlant(t, plant(2, "small", "t"))
+	for id := range sizes {
+		s.call(t, "PATCH", "/"+id.String(), patch).wantError(t, plantstore.ErrUnavailable, "large bodies, pages or plants")
+		if _, tagged := s.stored(t, id).Tag.Text(); tagged {
+			t.Errorf("plant %d was patched", id)
+		}
+	}
+	for _, c := range stalled {
+		c.Close()
+	}
+	testenv.WaitFor(t, "the memory to be free", func() bool { return s.Handler.Used("memory") == 0 })
+	for id, n := range sizes {
+		s.call(t, "PATCH", "/"+id.String(), patch).wantPlant(t, plant(id, strings.Repeat("x", n), "t"))
+	}
+	if used := s.Handler.Used("memory"); used != 0 {
+		t.Errorf("%d bytes are still held", used)
+	}
+}
+
 // A follower whose large page does not fit waits for memory, and is not disconnected.
 func TestFollowersShareTheLimitOfLargePages(t *testing.T) {
 	t.Parallel()

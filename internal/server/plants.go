@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 
@@ -80,13 +81,32 @@ func (s *Server) patchPlant(c *call) error {
 		return err
 	}
 	write := patch.Write(id)
-	write.If, write.By, write.MaxText = condition, c.caller.Public, uint32(s.MaxBody)
-	result, err := s.Writer.Write(c.r.Context(), write)
+	write.If, write.By = condition, c.caller.Public
+	result, err := s.applyPatch(c, write)
 	if err != nil {
 		return withPlantID(id, err)
 	}
 	setETag(c, result.Version)
-	return writeLargePlant(c, plantstore.StoredPlant{Plant: *result.Patched}, false)
+	return writePlant(c, *result.Patched)
+}
+
+// applyPatch applies a patch once the call holds the memory for what it leaves, as if that were its
+// body: the response of one that was applied must not fail. How much that is only the store knows.
+// It refuses what needs more than the call holds.
+func (s *Server) applyPatch(c *call, write plantstore.Write) (plantstore.Result, error) {
+	for size := max(smallBody, c.body/2); size < s.MaxBody; {
+		write.MaxText, write.Strict = uint32(size), true
+		result, err := s.Writer.Write(c.r.Context(), write)
+		if !errors.Is(err, plantstore.ErrTooLarge) {
+			return result, err
+		}
+		size = largerBody(size, s.MaxBody)
+		if err := c.takeBody(2 * size); err != nil {
+			return plantstore.Result{}, err
+		}
+	}
+	write.MaxText, write.Strict = uint32(s.MaxBody), false
+	return s.Writer.Write(c.r.Context(), write)
 }
 
 func (s *Server) deletePlant(c *call) error {
