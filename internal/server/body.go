@@ -37,8 +37,8 @@ func readValue[Value any](c *call, decode func(*bytes.Buffer) (Value, error)) (v
 	return decode(body)
 }
 
-// readMedia returns the media type of the body. It refuses one that is not wanted, for which it
-// suggests the first that is, and a body that is compressed.
+// readMedia returns the media type of the body. It refuses one that is not wanted, and a body that is
+// compressed.
 func readMedia(r *http.Request, wanted ...string) (string, error) {
 	for _, encoding := range r.Header["Content-Encoding"] {
 		if !strings.EqualFold(encoding, "identity") {
@@ -53,10 +53,11 @@ func readMedia(r *http.Request, wanted ...string) (string, error) {
 	if media, _, err := mime.ParseMediaType(got); err == nil && slices.Contains(wanted, media) {
 		return media, nil
 	}
+	all := strings.Join(wanted, " or ")
 	if got == "" {
-		return "", plantstore.Errorf(plantstore.ErrMediaType, "the request has no Content-Type: send %s", wanted[0])
+		return "", plantstore.Errorf(plantstore.ErrMediaType, "the request has no Content-Type: send %s", all)
 	}
-	return "", plantstore.Errorf(plantstore.ErrMediaType, "the Content-Type must be %s, got %q", wanted[0], plantstore.Shorten(got))
+	return "", plantstore.Errorf(plantstore.ErrMediaType, "the Content-Type must be %s, got %q", all, plantstore.Shorten(got))
 }
 
 func readBody(c *call, body *bytes.Buffer) error {
