@@ -27,9 +27,28 @@ type ImportReport struct {
 	Replaced, Deleted int64
 	// Errors lists the reasons for the first failed lines, in order, at most MaxLineErrors.
 	Errors []LineError
+	// First is nil except in the report of a dry run.
+	First *FirstLines
 }
 
-// Add adds a report on other lines of the same import.
+// FirstLines has the first lines of an import with each outcome, in order, at most
+// MaxFirstLines of each.
+type FirstLines struct {
+	Created, Replaced, Deleted, Unchanged []int64
+}
+
+// MaxFirstLines is how many lines of each outcome [FirstLines] holds.
+const MaxFirstLines = 5
+
+// Add adds a line after those before it.
+func (f *FirstLines) Add(outcome Outcome, line int64) {
+	lines := [...]*[]int64{Created: &f.Created, Replaced: &f.Replaced, Deleted: &f.Deleted, Unchanged: &f.Unchanged}[outcome]
+	if len(*lines) < MaxFirstLines {
+		*lines = append(*lines, line)
+	}
+}
+
+// Add adds the counts and errors of a report on other lines of the same import.
 func (r *ImportReport) Add(other ImportReport) {
 	r.Created += other.Created
 	r.Unchanged += other.Unchanged

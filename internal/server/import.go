@@ -106,6 +106,9 @@ func (s *Server) importPlants(c *call) error {
 	if err != nil {
 		return err
 	}
+	if how.dryRun {
+		report.First = &how.trial.first
+	}
 	if err := http.NewResponseController(&c.w).SetWriteDeadline(time.Now().Add(s.StreamTimeout)); err != nil {
 		return err
 	}
@@ -275,6 +278,9 @@ func (s *Server) writeWindow(ctx context.Context, win *window, dry *trial, repor
 			written.Deleted++
 		default:
 			written.Unchanged++
+		}
+		if dry != nil && result.Err == nil {
+			dry.first.Add(result.Outcome, int64(win.lines[i]))
 		}
 	}
 	written.Add(win.refused)

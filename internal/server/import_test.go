@@ -125,7 +125,12 @@ func TestDryRunReportsWhatTheImportThenDoes(t *testing.T) {
 		line(3, "differs")
 		table := "id,name\n" + lines.String() + "x,none\n"
 		want := []string{"3:40010", "6:40010", fmt.Sprint(n+8) + ":40010", fmt.Sprint(n+10) + ":40010", fmt.Sprint(n+11) + ":40004"}
-		s.call(t, "POST", "/import?dry_run=true", table, csv).wantReport(t, n+1, 4, 5, want...)
+		trial := s.call(t, "POST", "/import?dry_run=true", table, csv)
+		trial.wantReport(t, n+1, 4, 5, want...)
+		first := fmt.Sprintf(`"first":{"created":[4,7,8,9,10],"replaced":[],"deleted":[],"unchanged":[2,5,%d,%d]}`, n+7, n+9)
+		if !strings.Contains(string(trial.body), first) {
+			t.Errorf("the dry run has no %s", first)
+		}
 		s.wantStored(t, there...)
 		s.call(t, "POST", "/import?dry_run=false", table, csv).wantReport(t, n+1, 4, 5, want...)
 		s.call(t, "POST", "/import?dry_run=true", table, csv).wantReport(t, 0, n+5, 5, want...)

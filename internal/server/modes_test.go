@@ -95,7 +95,8 @@ func TestDryRunsAgreeWithTheirRuns(t *testing.T) {
 			rt.Fatalf("the dry run has written: %v after %v", after, before)
 		}
 		run := s.call(t, "POST", "/import?mode="+string(mode), body, ndjson)
-		if trial.status != run.status || string(trial.body) != string(run.body) {
+		said, _, _ := strings.Cut(string(trial.body), `,"first":`)
+		if trial.status != run.status || said != strings.TrimSuffix(string(run.body), "}\n") {
 			rt.Fatalf("the dry run of\n%s\nwas %d %s\nthe run %d %s", body, trial.status, trial.body, run.status, run.body)
 		}
 	})

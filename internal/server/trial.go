@@ -25,6 +25,7 @@ type trial struct {
 	seed    maphash.Seed
 	changed map[plantstore.ID]uint64 // what the plants would become, as a hash, or deleted
 	taken   int64                    // from the lane of imports
+	first   plantstore.FirstLines
 }
 
 // deleted is the hash of no plant.

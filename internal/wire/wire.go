@@ -46,6 +46,15 @@ type reportBody struct {
 	Unchanged *int64           `json:"unchanged"`
 	Failed    *int64           `json:"failed"`
 	Errors    *[]lineErrorBody `json:"errors"`
+	First     *firstBody       `json:"first,omitzero"`
+}
+
+// firstBody has the members of a FirstLines.
+type firstBody struct {
+	Created   []int64 `json:"created"`
+	Replaced  []int64 `json:"replaced"`
+	Deleted   []int64 `json:"deleted"`
+	Unchanged []int64 `json:"unchanged"`
 }
 
 func (b *errorBody) value() (*plantstore.Error, error) {
@@ -112,6 +121,7 @@ func EncodeReport(r plantstore.ImportReport, withMode bool) []byte {
 	if withMode {
 		body.Replaced, body.Deleted = &r.Replaced, &r.Deleted
 	}
+	body.First = (*firstBody)(r.First)
 	return marshal(body)
 }
 
@@ -124,7 +134,7 @@ func (b *reportBody) value() (plantstore.ImportReport, error) {
 	if b.Created == nil || b.Unchanged == nil || b.Failed == nil || b.Errors == nil {
 		return plantstore.ImportReport{}, errIncomplete
 	}
-	report := plantstore.ImportReport{Created: *b.Created, Unchanged: *b.Unchanged, Failed: *b.Failed}
+	report := plantstore.ImportReport{Created: *b.Created, Unchanged: *b.Unchanged, Failed: *b.Failed, First: (*plantstore.FirstLines)(b.First)}
 	if b.Replaced != nil && b.Deleted != nil {
 		report.Replaced, report.Deleted = *b.Replaced, *b.Deleted
 	}

@@ -48,6 +48,9 @@ func TestReportsSurviveARoundTrip(t *testing.T) {
 		if withMode {
 			want.Replaced, want.Deleted = rapid.Int64().Draw(t, "replaced"), rapid.Int64().Draw(t, "deleted")
 		}
+		if rapid.Bool().Draw(t, "dry run") {
+			want.First = &plantstore.FirstLines{Created: []int64{want.Created}, Replaced: []int64{}, Deleted: []int64{1}, Unchanged: []int64{}}
+		}
 		body := wire.EncodeReport(want, withMode)
 		if got, err := wire.DecodeReport(body); err != nil || !reflect.DeepEqual(got, want) {
 			t.Fatalf("%s: got %v, %v; want %v", body, got, err, want)

@@ -231,7 +231,16 @@ export type ImportReport = {
     /** Number of the line of the body, from 1; in an array, of the element; in CSV, of the line where the record begins */
     line: number;
   })[];
+  /** The first lines or elements of each outcome, in order; absent without `dry_run` */
+  first?: {
+    created: FirstLines;
+    replaced: FirstLines;
+    deleted: FirstLines;
+    unchanged: FirstLines;
+  };
 };
+
+export type FirstLines = number[];
 
 export type WebhookConfig = {
   /** The URL to send changes to */
