@@ -52,10 +52,13 @@ func (s *server) awaitRefused(token string) {
 	})
 }
 
+var (
+	names = []string{"Monstera deliciosa", "Snake plant", "Weeping fig", "Peace lily", "Aloe vera", "Boston fern", "Jade plant", "English lavender", "Rosemary", "Japanese maple", "Common oak"}
+	tags  = []string{"tropical", "succulent", "tree", "", "herb"}
+)
+
 // garden returns n plants with ids from 1, one per line.
 func garden(n int) string {
-	names := []string{"Monstera deliciosa", "Snake plant", "Weeping fig", "Peace lily", "Aloe vera", "Boston fern", "Jade plant", "English lavender", "Rosemary", "Japanese maple", "Common oak"}
-	tags := []string{"tropical", "succulent", "tree", "", "herb"}
 	var lines strings.Builder
 	for i := range n {
 		tag := ""

@@ -127,12 +127,73 @@ func TestImportReportsBadLines(t *testing.T) {
 	b.see("#report", "Unchanged\n1")
 	b.see("#report", "Failed\n4")
 	b.shot("import-report")
+	b.wait(`[...$$('#report li')].map((e) => e.innerText.split('\n')[0]).join() === 'Line 2,Line 3,Line 4,Line 5'`)
 	failed := b.download("#failed-lines", "failed-mixed.ndjson")
 	if strings.Count(failed, "\n") != 4 || !strings.Contains(failed, `{"error":"\"id\" 2 is taken by another plant: choose another id","id":2,"name":"Another plant"}`) {
 		t.Errorf("the file of failed lines is\n%s", failed)
 	}
+
+	// They are put right in place, and sent again. What is still wrong stays.
+	b.write(`[aria-label="ID in line 2"]`, "20")
+	b.write(`[aria-label="ID in line 4"]`, "40")
+	b.write(`[aria-label="Tag in line 4"]`, "herb")
+	b.click("#send-fixed")
+	b.see("@toast", "2 lines imported.")
+	b.wait(`[...$$('#report li')].map((e) => e.innerText.split('\n')[0]).join() === 'Line 3,Line 5'`)
+	b.see("#report", "Created\n3")
+	b.see("#report", "Failed\n2")
+	b.wait(`$('[aria-label="Name in line 5"]').value === 'not JSON'`)
+	b.shot("import-fixed")
+	if got, want := s.plant("40"), `{"name":"3","tag":"herb"}`; got != want {
+		t.Errorf("the store has %s, want %s", got, want)
+	}
+	b.write(`[aria-label="ID in line 3"]`, "30")
+	b.write(`[aria-label="ID in line 5"]`, "50")
+	b.write(`[aria-label="Name in line 5"]`, "Line one")
+	b.click("#send-fixed")
+	b.see("#report", "mixed.ndjson was imported")
+	b.hidden("#send-fixed")
 	b.click("#cancel-import")
 	b.see("#rows", "9223372036854775807")
+	b.see("#rows", "Line one")
+}
+
+// An export that was edited is imported again: what would change is shown before it does.
+func TestImportReplacesWhatIsThere(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(1500))
+	b := openConsole(s)
+	b.click("#import")
+	var lines strings.Builder
+	for id := range 1500 {
+		fmt.Fprintf(&lines, "%d,%s,%s\n", id+1, map[bool]string{true: "Old oak", false: names[id%len(names)]}[id == 1234], tags[id%len(tags)])
+	}
+	b.choose(file(t, "edited.csv", "id,name,tag\n"+lines.String()+"2000,,new\nx,Fern,\n"))
+	b.see("#verdict", "Of 1,502 records, 1 will be created, 1,499 are there already, 2 will fail. 1 record has no name.")
+	b.see("#preview tr", "is taken by another plant")
+	b.click("#replace")
+	b.see("#verdict", "Of 1,502 records, 1 will be created, 1 will be replaced, 1,499 are there already, 1 will fail. 1 record has no name.")
+	numbers := `[...$$('#first-records tr')].map((e) => e.cells[0].innerText + ' ' + e.cells[4].innerText.split(' ')[0]).join()`
+	if got, want := evaluate[string](b, numbers), "2 unchanged,3 unchanged,4 unchanged,5 unchanged,6 unchanged,1,236 replaced,1,502 created,1,503 \"Id\""; !strings.EqualFold(got, want) {
+		t.Errorf("the preview has %s, want %s", got, want)
+	}
+	b.wait(fmt.Sprintf(`$$('#first-records del').map((e) => e.innerText).join() === %q`, names[1234%len(names)]))
+	b.see("#preview tr", "no name")
+	b.shot("import-replace")
+	b.accessible()
+	b.click("#start-import")
+	b.see("#report", "Replaced\n1")
+	b.see("#report", "Failed\n1")
+	if got := s.plant("1235"); !strings.Contains(got, `"name":"Old oak"`) {
+		t.Errorf("the store has %s", got)
+	}
+	b.write(`[aria-label="ID in line 1,503"]`, "1")
+	b.click("#send-fixed") // in the same mode
+	b.see("#report", "Replaced\n2")
+	if got, want := s.plant("1"), `{"name":"Fern"}`; got != want {
+		t.Errorf("the store has %s, want %s", got, want)
+	}
 }
 
 // drop drops a file on the page, as from a file manager.
@@ -207,9 +268,9 @@ func TestSpreadsheetIsImportedWithoutAnOption(t *testing.T) {
 	b.choose(file(t, "table.csv", "\ufeffid;name;tag;Preis\r\n70;Ölbaum;\"Baum; groß\";1,50\r\n1,23457E+15;Efeu;;2,00\r\n72;Farn;;3,00\r\n73;Moos;;\r\n74;a;;\r\n75;b;;\r\n0034;c;;\r\n"))
 	b.see("#preview", "CSV, separator semicolon.")
 	b.see("#preview", "Baum; groß")
-	b.see("#preview tr", "3\t\"id\" must be a number in plain digits, got 1,23457E+15: a spreadsheet has lost the others")
-	b.see("#preview tr", "4\t\"id\" 72 is taken by another plant: choose another id.")
-	b.see("#preview tr", "8\t\"id\" must be a number in plain digits, without leading zeros")
+	b.see("#preview tr", "3\t1,23457E+15\tEfeu\tnone\t\"id\" must be a number in plain digits, got 1,23457E+15: a spreadsheet has lost the others")
+	b.see("#preview tr", "4\t72\tFarn\tnone\t\"id\" 72 is taken by another plant: choose another id.")
+	b.see("#preview tr", "8\t0034\tc\tnone\t\"id\" must be a number in plain digits, without leading zeros")
 	b.see("#verdict", "Of 7 records, 4 will be created, 3 will fail.")
 	b.see("#preview", `Ignored columns: "Preis".`)
 	b.hidden("#preview select")

@@ -1,5 +1,5 @@
 // Files of plants as they are: their format, and where a record begins, for the preview and for
-// the file of those that failed. What a record means is for the server to say. It touches no
+// those that failed. What a record means is for the server to say. It touches no
 // DOM.
 
 import { shorten } from './format.js';
@@ -26,7 +26,7 @@ const HEADER = 1 << 20; // bytes
  * @typedef {{line: number, text: string}} FileRecord with the line, or element, where it begins
  *
  * Which column has what, or -1. Reasons of an earlier import are in the first.
- * @typedef {Record<'id' | 'name' | 'tag' | 'error', number>} Columns
+ * @typedef {Record<'id' | 'name' | 'tag' | 'if_version' | 'error', number>} Columns
  *
  * @typedef {object} Table CSV
  * @property {string} separator
@@ -188,8 +188,8 @@ function readHeader(first) {
   const tables = (given ? [given] : Object.keys(SEPARATORS)).map((separator) => {
     const headings = cells(header, separator).map((text = '') => text.trim());
     const names = headings.map((text) => text.toLowerCase());
-    const [id, name, tag] = ['id', 'name', 'tag'].map((one) => names.indexOf(one));
-    const columns = { id, name, tag, error: names[0] === 'error' ? 0 : -1 };
+    const [id, name, tag, version] = ['id', 'name', 'tag', 'if_version'].map((one) => names.indexOf(one));
+    const columns = { id, name, tag, if_version: version, error: names[0] === 'error' ? 0 : -1 };
     const twice = names.some((one, i) => one in columns && one !== 'error' && names.indexOf(one) < i);
     return { separator, named: Boolean(given), header, lines, headings, columns, chosen: id < 0 || name < 0 || twice };
   });
@@ -226,23 +226,42 @@ export const ignored = (table) => table?.headings
   .filter((_, i) => !Object.values(table.columns).includes(i)).map((text) => JSON.stringify(shorten(text, 40))) ?? [];
 
 /**
- * plantOf returns a record for display. What is not JSON is shown as a name.
- * @param {PlantFile} file
+ * plantOf returns a record for display, as texts. What is not JSON is shown as a name.
+ * @typedef {{id?: string, name?: string, tag?: string, if_version?: string}} Cells
+ * @param {Pick<PlantFile, 'table'>} file
  * @param {string} text
+ * @returns {Cells}
  */
 export function plantOf({ table }, text) {
   if (table) {
     const fields = cells(text, table.separator);
-    const { id, name, tag } = table.columns;
-    return { id: fields[id], name: fields[name], tag: fields[tag] };
+    const { id, name, tag, if_version: version } = table.columns;
+    return { id: fields[id], name: fields[name] ?? '', tag: fields[tag], if_version: fields[version] };
   }
   try {
     const show = (/** @type {any} */ member) => (typeof member === 'object' ? JSON.stringify(member) : member?.toString());
-    const { id, name, tag } = parse(text);
-    return { id: show(id), name: show(name), tag: show(tag) };
+    const { id, name, tag, if_version: version } = parse(text);
+    return { id: show(id), name: show(name), tag: show(tag), if_version: show(version) };
   } catch {
     return { name: text };
   }
+}
+
+/**
+ * find returns the records that are wanted: of a whole file, or of its first records.
+ * @param {PlantFile} opened
+ * @param {(record: FileRecord, plant: () => Cells) => boolean} wanted
+ * @param {boolean} all
+ */
+export async function find(opened, wanted, all) {
+  const found = [];
+  for await (const record of all ? records(opened.file, opened.format) : opened.first) {
+    const isHeader = record.line <= (opened.table?.lines ?? 0);
+    if (!isHeader && record.text.trim() !== '' && wanted(record, () => plantOf(opened, record.text))) {
+      found.push(record);
+    }
+  }
+  return found;
 }
 
 /** names returns a header that the server understands. @param {Table} table */
@@ -267,8 +286,8 @@ export async function whole({ file, format, table }) {
 }
 
 /**
- * part returns records that follow one another as a file of their own, and how much lower the
- * numbers of its lines are.
+ * part returns records that follow one another as a file of their own, and how much lower its
+ * numbers are.
  * @param {PlantFile} file
  * @param {FileRecord[]} some
  */

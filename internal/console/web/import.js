@@ -1,15 +1,18 @@
-// Import: a file of plants is shown, sent, and reported on. It goes on while its dialog is closed.
+// Import: a file of plants is shown, with what would become of it, sent, and reported on; what
+// failed is put right. It goes on while its dialog is closed.
 
-import { aborted, handled, importFile } from './api.js';
+import { aborted, allows, handled, importFile, listPlants } from './api.js';
 import { $, busy, h, toast, value } from './dom.js';
 import { offer } from './export.js';
-import { failedFile, ignored, openFile, part, plantOf, records, whole } from './file.js';
-import { count, plural, sentence, size } from './format.js';
+import { failedFile, find, ignored, openFile, part, plantOf, whole } from './file.js';
+import { count, plural, restoreBreaks, sentence, size } from './format.js';
+import { plantJSON } from './json.js';
 import { fact, tell } from './parts.js';
 
-const SHOWN = 5; // records of a preview, and as many that will fail
+const SHOWN = 5; // records of a preview with each outcome
+const FIELDS = 100; // records that can be put right at a time
 const CHECKED = 16_000_000; // bytes: of a larger file, only the first records are checked
-const KEPT = 1000; // records that failed, for a file of them
+const KEPT = 1000; // records that failed
 
 const dialog = $('transfer', HTMLDialogElement);
 const chooser = $('file', HTMLInputElement);
@@ -19,16 +22,45 @@ const chooser = $('file', HTMLInputElement);
  * @typedef {import('./file.js').FileRecord} FileRecord
  * @typedef {import('./file.js').Table} Table
  *
+ * @typedef {'created' | 'replaced' | 'unchanged' | 'failed'} Outcome
+ * @typedef {Record<string, string>} Query
+ *
  * @typedef {object} Report what an import has done, or would do; numbers are texts
  * @property {string} created
+ * @property {string} [replaced]
  * @property {string} unchanged
  * @property {string} failed
  * @property {{line: string, message: string}[]} errors the first ones
+ * @property {Record<string, string[]>} [first] the first lines of each outcome
+ *
+ * @typedef {FileRecord & {reason: string, now: import('./file.js').Cells}} Wrong a record that
+ *   failed, and as it will be sent again
+ *
+ * @typedef {object} Result
+ * @property {PlantFile} opened
+ * @property {Query} query
+ * @property {Report | null} report
+ * @property {string} problem
+ * @property {Wrong[]} wrong
  */
+
+/** @type {Record<Outcome, [string, string, string]>} as a heading, in the preview, and of many */
+const OUTCOMES = {
+  created: ['Created', 'will be created', 'will be created'],
+  replaced: ['Replaced', 'will be replaced', 'will be replaced'],
+  unchanged: ['Unchanged', 'is there already', 'are there already'],
+  failed: ['Failed', 'will fail', 'will fail'],
+};
+const KINDS = /** @type {Outcome[]} */ (Object.keys(OUTCOMES));
+
+/** number returns how many records have an outcome. @param {Report} report @param {Outcome} kind */
+const number = (report, kind) => BigInt(report[kind] ?? 0);
 
 /** @type {PlantFile | null} */
 let file = null;
 let checking = new AbortController();
+/** @type {Result | null} */
+let result = null;
 /** @type {AbortController | null} */
 let running = null;
 /** @type {import('./dom.js').Toast | null} */
@@ -42,6 +74,9 @@ export function startImport(f) {
   chooser.addEventListener('change', () => take(chooser.files ?? []));
   $('again').addEventListener('click', () => send());
   $('start-import').addEventListener('click', () => send());
+  $('replace').addEventListener('change', () => file && check(file));
+  $('send-fixed').addEventListener('click', ({ currentTarget }) => (
+    busy(/** @type {HTMLElement} */ (currentTarget), () => tell(sendFixed))));
   $('close-import').addEventListener('click', () => dialog.close());
   $('cancel-import').addEventListener('click', () => (running ? running.abort() : dialog.close()));
   dialog.addEventListener('paste', ({ clipboardData }) => {
@@ -78,7 +113,7 @@ function reopen() {
 export function stopImport() {
   running?.abort('signed out');
   checking.abort();
-  file = null;
+  file = result = null;
   $('report').replaceChildren();
   $('first-records').replaceChildren();
   dialog.close();
@@ -129,6 +164,7 @@ async function take(/** @type {FileList | File[]} */ files) {
   chooser.value = ''; // so that the same file can be chosen again
   try {
     file = await openFile(given);
+    $('replace', HTMLInputElement).checked = false;
     show('preview');
     preview(file);
   } catch (err) {
@@ -164,6 +200,9 @@ function mapping(/** @type {Table} */ table, /** @type {() => void} */ changed) 
   }
 }
 
+/** query returns how the user wants a file to be imported. @returns {Query} */
+const query = () => ($('replace', HTMLInputElement).checked ? { mode: 'replace' } : {});
+
 // check shows the first records, and what the server says will become of them: of the whole
 // file, unless it is large.
 async function check(/** @type {PlantFile} */ opened) {
@@ -176,19 +215,22 @@ async function check(/** @type {PlantFile} */ opened) {
   };
   say('Checking…');
   $('record-number').textContent = opened.noun === 'line' ? 'Line' : 'Element';
-  $('first-records').replaceChildren(...firstRows(opened, []));
+  const first = opened.first.filter(({ text }) => text.trim() !== '').slice(0, SHOWN);
+  $('first-records').replaceChildren(...first.map((record) => row(opened, record)));
   const unused = ignored(opened.table);
   $('ignored').textContent = unused.length > 0 ? `Ignored columns: ${unused.join(', ')}.` : '';
   try {
     const all = opened.file.size <= CHECKED;
-    const report = await (all ? importFile(await whole(opened), { dry_run: 'true' }, { signal }) : checkPart(opened, opened.first, signal));
-    const { created, unchanged, failed, errors } = report;
-    const total = `${all ? '' : 'the first '}${plural(BigInt(created) + BigInt(unchanged) + BigInt(failed), 'record')}`;
-    const outcomes = [
-      [created, 'will be created'], [unchanged, unchanged === '1' ? 'is there already' : 'are there already'], [failed, 'will fail'],
-    ].filter(([n]) => n !== '0').map(([n, what]) => `${count(BigInt(n))} ${what}`);
-    say(`Of ${total}, ${outcomes.join(', ') || 'none will be created'}.`, failed !== '0');
-    $('first-records').replaceChildren(...firstRows(opened, errors));
+    const trial = { ...query(), dry_run: 'true' };
+    const report = await (all ? importFile(await whole(opened), trial, { signal }) : sendPart(opened, opened.first, trial, signal));
+    const { rows, nameless } = await outcomes(opened, report, all, signal);
+    const total = KINDS.reduce((sum, kind) => sum + number(report, kind), 0n);
+    const parts = KINDS.filter((kind) => number(report, kind) > 0n)
+      .map((kind) => `${count(number(report, kind))} ${OUTCOMES[kind][report[kind] === '1' ? 1 : 2]}`);
+    const flag = nameless === 0 ? '' : ` ${plural(nameless, 'record')} ${nameless === 1 ? 'has' : 'have'} no name.`;
+    const beginning = `Of ${all ? '' : 'the first '}${plural(total, 'record')}`;
+    say(`${beginning}, ${parts.join(', ') || 'none will be created'}.${flag}`, report.failed !== '0' || nameless > 0);
+    $('first-records').replaceChildren(...rows);
   } catch (err) {
     if (!handled(err)) {
       say(sentence(err.message), true);
@@ -197,40 +239,76 @@ async function check(/** @type {PlantFile} */ opened) {
 }
 
 /**
- * checkPart returns what would become of records that follow one another.
+ * outcomes returns, in the order of the file, the first records with each outcome and the first
+ * without a name, and how many have none.
+ * @param {PlantFile} opened
+ * @param {Report} report of a dry run
+ * @param {boolean} all whether of the whole file
+ * @param {AbortSignal} signal
+ */
+async function outcomes(opened, { first = {}, errors }, all, signal) {
+  const shown = new Map(KINDS.flatMap((kind) => (first[kind] ?? []).map((line) => [Number(line), kind])));
+  errors.slice(0, SHOWN).forEach(({ line }) => shown.set(Number(line), 'failed'));
+  const failed = new Map(errors.map(({ line, message }) => [Number(line), message]));
+  const empty = await find(opened, ({ line }, plant) => !failed.has(line) && plant().name?.trim() === '', all);
+  empty.slice(0, SHOWN).forEach(({ line }) => shown.set(line, shown.get(line) ?? 'created'));
+  const found = await find(opened, ({ line }) => shown.has(line), all);
+  const replaced = found.filter(({ line }) => shown.get(line) === 'replaced').map(({ text }) => plantOf(opened, text).id?.trim());
+  const there = replaced.length > 0 && allows('plants:read')
+    ? (await listPlants(`?id=${replaced.join()}`, { signal })).items : [];
+  const rows = found.map((record) => row(opened, record, shown.get(record.line), failed.get(record.line), there));
+  return { rows, nameless: empty.length };
+}
+
+/**
+ * sendPart sends records that follow one another, and returns what became of them.
  * @param {PlantFile} opened
  * @param {FileRecord[]} some
+ * @param {Query} how
  * @param {AbortSignal} [signal]
  * @returns {Promise<Report>}
  */
-async function checkPart(opened, some, signal) {
+async function sendPart(opened, some, how, signal) {
   const { body, before } = part(opened, some);
-  const report = await importFile(body, { dry_run: 'true' }, { signal });
-  return { ...report, errors: report.errors.map((/** @type {any} */ e) => ({ ...e, line: String(Number(e.line) + before) })) };
+  const report = await importFile(body, how, { signal });
+  const move = (/** @type {string} */ line) => String(Number(line) + before);
+  for (const error of report.errors) {
+    error.line = move(error.line);
+  }
+  for (const kind of Object.keys(report.first ?? {})) {
+    report.first[kind] = report.first[kind].map(move);
+  }
+  return report;
 }
 
-// firstRows shows the first records, and the first of those that will fail.
-function firstRows(/** @type {PlantFile} */ opened, /** @type {Report['errors']} */ errors) {
-  const first = opened.first.filter(({ text }) => text.trim() !== '').slice(0, SHOWN);
-  const others = errors.filter(({ line }) => !first.some((record) => `${record.line}` === line)).slice(0, SHOWN);
-  return [...first.map(({ line, text }) => {
-    const error = errors.find((e) => e.line === `${line}`);
-    if (error) {
-      return failingRow(error);
-    }
-    const plant = plantOf(opened, text);
-    return h('tr', {}, h('td', {}, count(line)), ...[plant.id, plant.name, plant.tag].map((cell) => h('td', {}, value(cell))));
-  }), ...others.map(failingRow)];
+/**
+ * row shows a record, what will become of it, and what it replaces.
+ * @param {PlantFile} opened
+ * @param {FileRecord} record
+ * @param {string} [outcome]
+ * @param {string} [reason] for which it fails
+ * @param {import('./api.js').Plant[]} [there]
+ */
+function row(opened, { line, text }, outcome = '', reason = '', there = []) {
+  const plant = plantOf(opened, text);
+  const old = outcome === 'replaced' ? there.find(({ id }) => id === plant.id?.trim()) : undefined;
+  const cell = (/** @type {'name' | 'tag'} */ member) => h('td', {},
+    ...(old && old[member] !== plant[member] ? [h('del', {}, value(old[member])), ' '] : []),
+    member === 'name' && plant.name?.trim() === '' ? h('span', { class: 'problem' }, 'no name') : value(plant[member]),
+  );
+  const word = OUTCOMES[/** @type {Outcome} */ (outcome)]?.[0].toLowerCase() ?? '';
+  return h('tr', {},
+    h('td', {}, count(line)), h('td', {}, value(plant.id)), cell('name'), cell('tag'),
+    h('td', { class: reason ? 'problem' : 'hint' }, reason ? sentence(reason) : word),
+  );
 }
-
-const failingRow = (/** @type {Report['errors'][0]} */ { line, message }) => (
-  h('tr', {}, h('td', {}, count(BigInt(line))), h('td', { colspan: '3', class: 'problem' }, sentence(message))));
 
 function show(/** @type {string} */ part) {
   for (const id of ['choose', 'preview', 'progress', 'report']) {
     $(id).hidden = id !== part;
   }
   $('again').hidden = true;
+  $('send-fixed').hidden = true;
   $('close-import').hidden = part !== 'progress';
   $('start-import').hidden = part !== 'preview';
   $('choose-problem').textContent = '';
@@ -249,14 +327,14 @@ async function send() {
   $('file-name').textContent = `${name}, ${size(bytes)}`;
   progress(0, bytes);
   $('close-import').focus();
-  /** @type {Report | null} */
-  let report = null;
-  let problem = '';
+  /** @type {Result} */
+  const done = { opened, query: query(), report: null, problem: '', wrong: [] };
   try {
     const body = await whole(opened);
-    report = await importFile(body, {}, { signal, sent: (bytes) => progress(bytes, body.size) });
+    done.report = await importFile(body, done.query, { signal, sent: (bytes) => progress(bytes, body.size) });
+    done.wrong = await findFailed(done);
   } catch (err) {
-    problem = why(err, signal);
+    done.problem = why(err, signal);
   }
   running = null;
   removeEventListener('beforeunload', ask);
@@ -265,7 +343,7 @@ async function send() {
   if (signal.reason === 'signed out') {
     return;
   }
-  finish(opened, report, problem);
+  finish(done);
   changed();
 }
 
@@ -288,83 +366,119 @@ function progress(/** @type {number} */ sent, /** @type {number} */ total) {
   status?.say(text);
 }
 
-/**
- * finish shows the report, or says that there is one if the dialog was closed.
- * @param {PlantFile} opened
- * @param {Report | null} report
- * @param {string} problem
- */
-function finish(opened, report, problem) {
+/** finish shows the report, or says that there is one if the dialog was closed. @param {Result} done */
+function finish(done) {
+  result = done;
   show('report');
-  const { file: { name }, noun } = opened;
+  drawReport(done);
+  if (!dialog.open) {
+    const { title, bad } = outcome(done);
+    status = toast(done.problem ? `${title}: ${done.problem}` : `${title}.`, { bad, keep: true, actions: [['Show', reopen, 'show']] });
+    return;
+  }
+  $(done.problem ? 'again' : 'cancel-import').focus();
+}
+
+/** outcome says in a few words how an import ended. @param {Result} done */
+function outcome({ opened: { file: { name }, noun }, report, problem }) {
   const failed = report !== null && report.failed !== '0';
-  const outcome = failed ? `${name}: some ${noun}s could not be imported` : `${name} was imported`;
-  const title = problem ? name : outcome;
+  const title = failed ? `${name}: some ${noun}s could not be imported` : `${name} was imported`;
+  return { title: problem ? name : title, failed, bad: failed || problem !== '' };
+}
+
+function drawReport(/** @type {Result} */ done) {
+  const { report, problem, wrong } = done;
+  const { title, failed } = outcome(done);
+  const kinds = KINDS.filter((kind) => report?.[kind] !== undefined);
   $('report').replaceChildren(
     h('p', { class: 'file', role: 'status' }, title),
     ...(problem ? [h('p', { class: 'problem', role: 'alert' }, problem)] : []),
-    ...(report ? [h('dl', { class: 'figures' },
-      fact('Created', count(BigInt(report.created))),
-      fact('Unchanged', count(BigInt(report.unchanged))),
-      fact('Failed', count(BigInt(report.failed)), failed ? 'bad' : undefined),
-    )] : []),
-    ...(failed ? failures(opened, report) : []),
+    ...(report ? [h('dl', { class: 'figures' }, ...kinds.map((kind) => (
+      fact(OUTCOMES[kind][0], count(number(report, kind)), kind === 'failed' && failed ? 'bad' : undefined))))] : []),
+    ...(failed ? failures(done) : []),
   );
   $('again').hidden = !problem;
-  if (!dialog.open) {
-    const bad = failed || problem !== '';
-    status = toast(problem ? `${title}: ${problem}` : `${title}.`, { bad, keep: true, actions: [['Show', reopen, 'show']] });
-    return;
-  }
-  (problem ? $('again') : $('cancel-import')).focus();
+  $('send-fixed').hidden = wrong.length === 0;
 }
 
-function failures(/** @type {PlantFile} */ opened, /** @type {Report} */ report) {
+/** failures shows the records that failed, to be put right. @param {Result} done */
+function failures({ opened, report, wrong }) {
   const { file: { name }, noun } = opened;
-  const { errors } = report;
-  const number = BigInt(report.failed);
-  const title = `Fix these ${noun}s${number > errors.length ? ` (the first ${errors.length})` : ''}`;
-  const kept = opened.file.size <= CHECKED ? KEPT : errors.length;
-  const save = (/** @type {any} */ event) => busy(event.currentTarget, () => tell(async () => {
-    offer(new Blob(failedFile(opened, await findFailed(opened, report))), `failed-${name}`);
-  }));
+  const failed = number(/** @type {Report} */ (report), 'failed');
+  const title = `Fix these ${noun}s${failed > FIELDS ? ` (the first ${FIELDS})` : ''}`;
+  const part = failed > wrong.length ? `the first ${count(wrong.length)} ` : '';
+  const save = () => offer(new Blob(failedFile(opened, wrong)), `failed-${name}`);
   return [
     h('h3', { id: 'lines-title' }, title),
-    h('ul', { class: 'lines', tabindex: '0', 'aria-labelledby': 'lines-title' },
-      ...errors.map(({ line, message }) => (
-        h('li', {}, h('span', {}, `${noun === 'line' ? 'Line' : 'Element'} ${count(BigInt(line))}`), h('span', {}, sentence(message))))),
-    ),
-    h('p', { class: 'hint' }, 'The other plants have been imported. The file below has these with their reasons: fix it and import it.'),
-    h('button', { id: 'failed-lines', onclick: save }, `Download ${number > kept ? `the first ${count(kept)} ` : ''}failed ${noun}s`),
+    h('ul', { class: 'lines', tabindex: '0', 'aria-labelledby': 'lines-title' }, ...wrong.slice(0, FIELDS).map((one) => fields(noun, one))),
+    h('p', { class: 'hint' }, 'The others have been imported. Fix these here and send them again, or download them with their reasons.'),
+    h('button', { id: 'failed-lines', onclick: save }, `Download ${part}failed ${noun}s`),
   ];
+}
+
+/** fields shows a record that failed in fields. @param {string} noun @param {Wrong} wrong */
+function fields(noun, { line, reason, now }) {
+  const name = `${noun === 'line' ? 'Line' : 'Element'} ${count(line)}`;
+  const input = (/** @type {'id' | 'name' | 'tag'} */ member, /** @type {string} */ label) => {
+    const was = now[member];
+    const field = h('textarea', {
+      rows: 1,
+      spellcheck: 'false',
+      placeholder: label,
+      'aria-label': `${label} in ${name.toLowerCase()}`,
+      'data-member': member,
+      oninput: () => {
+        now[member] = field.value === '' && was === undefined ? undefined : restoreBreaks(was ?? '', field.value);
+      },
+    });
+    field.value = was ?? '';
+    return field;
+  };
+  return h('li', {},
+    h('span', {}, name), h('span', {}, sentence(reason)),
+    h('div', { class: 'fix' }, input('id', 'ID'), input('name', 'Name'), input('tag', 'Tag')),
+  );
+}
+
+// sendFixed sends the records again that are in the fields. Those that fail again stay.
+async function sendFixed() {
+  const done = /** @type {Result} */ (result);
+  const { wrong, query: how, report } = done;
+  const sent = wrong.slice(0, FIELDS);
+  const lines = sent.map(({ now }) => `${plantJSON({ ...now, name: now.name ?? '' })}\n`);
+  /** @type {Report} */
+  const again = await importFile(new Blob(lines, { type: 'application/x-ndjson' }), how);
+  const reasons = new Map(again.errors.map(({ line, message }) => [Number(line), message]));
+  const left = sent.flatMap((one, i) => (reasons.has(i + 1) ? [{ ...one, reason: reasons.get(i + 1) ?? '' }] : []));
+  const before = /** @type {Report} */ (report);
+  const sum = Object.fromEntries(KINDS.filter((kind) => before[kind] !== undefined)
+    .map((kind) => [kind, `${number(before, kind) + number(again, kind) - (kind === 'failed' ? BigInt(sent.length) : 0n)}`]));
+  result = { ...done, report: { ...before, ...sum }, wrong: [...left, ...wrong.slice(FIELDS)] };
+  drawReport(result);
+  toast(`${plural(sent.length - left.length, done.opened.noun)} imported.`);
+  changed();
 }
 
 /**
  * findFailed returns the records that failed, with their reasons. The report has the reasons of
  * the first ones; in a file that is not large, the records after those are checked again.
- * @param {PlantFile} opened
- * @param {Report} report
+ * @param {Result} done
+ * @returns {Promise<Wrong[]>}
  */
-async function findFailed(opened, report) {
-  const { file: { size: bytes }, format } = opened;
-  const reasons = new Map(report.errors.map(({ line, message }) => [line, message]));
-  /** @type {FileRecord[]} */
-  const all = [];
-  for await (const record of records(opened.file, format)) {
-    if (bytes <= CHECKED || reasons.has(`${record.line}`)) {
-      all.push(record);
-    }
-  }
-  let last = report;
-  let rest = bytes <= CHECKED ? all : [];
-  while (BigInt(last.failed) > last.errors.length && rest.length > 0 && reasons.size < KEPT) {
+async function findFailed({ opened, report, query: how }) {
+  const all = opened.file.size <= CHECKED;
+  let last = /** @type {Report} */ (report);
+  const reasons = new Map(last.errors.map(({ line, message }) => [Number(line), message]));
+  let rest = all && number(last, 'failed') > reasons.size ? await find(opened, () => true, true) : [];
+  while (number(last, 'failed') > last.errors.length && rest.length > 0 && reasons.size < KEPT) {
     const named = Number(last.errors.at(-1)?.line);
     rest = rest.filter(({ line }) => line > named);
-    last = await checkPart(opened, rest);
-    rest.filter(({ text }) => text.includes('\ufffd')).forEach(({ line }) => reasons.set(`${line}`, 'the record is not valid UTF-8'));
-    last.errors.forEach(({ line, message }) => reasons.set(line, message));
+    last = await sendPart(opened, rest, { ...how, dry_run: 'true' });
+    rest.filter(({ text }) => text.includes('\ufffd')).forEach(({ line }) => reasons.set(line, 'the record is not valid UTF-8'));
+    last.errors.forEach(({ line, message }) => reasons.set(Number(line), message));
   }
-  return all.flatMap(({ line, text }) => (reasons.has(`${line}`) ? [{ text, reason: reasons.get(`${line}`) ?? '' }] : [])).slice(0, KEPT);
+  const found = await find(opened, ({ line }) => reasons.has(line), true);
+  return found.slice(0, KEPT).map(({ line, text }) => ({ line, text, reason: reasons.get(line) ?? '', now: plantOf(opened, text) }));
 }
 
 const SAMPLES = [

@@ -14,9 +14,9 @@ export function parse(text) {
 /**
  * plantJSON encodes a plant. The id is sent as typed if it is a number, and as a string
  * otherwise, so that the server's error message says what is wrong.
- * @param {{id?: string, name: string, tag?: string}} plant
+ * @param {{id?: string, name: string, tag?: string, if_version?: string}} plant
  */
-export function plantJSON({ id, name, tag }) {
+export function plantJSON({ id, name, tag, if_version: version }) {
   const members = [];
   if (id !== undefined && id !== '') {
     members.push(`"id":${idJSON(id)}`);
@@ -24,6 +24,9 @@ export function plantJSON({ id, name, tag }) {
   members.push(`"name":${JSON.stringify(name)}`);
   if (tag !== undefined) {
     members.push(`"tag":${JSON.stringify(tag)}`);
+  }
+  if (version !== undefined) {
+    members.push(`"if_version":${JSON.stringify(version)}`);
   }
   return `{${members.join(',')}}`;
 }

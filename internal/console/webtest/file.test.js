@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
-import { failedFile, ignored, openFile, part, plantOf, records, whole } from '../web/file.js';
+import { failedFile, find, ignored, openFile, part, plantOf, records, whole } from '../web/file.js';
 import { parse } from '../web/json.js';
 
 const latin = (text) => Uint8Array.from(text, (c) => c.charCodeAt(0));
@@ -85,14 +85,14 @@ test('what is not a text is refused', async () => {
 
 test('columns that the header does not name are guessed, and renamed in what is sent', async () => {
   for (const [content, columns, want] of [
-    ['Nr;Bezeichnung;Gruppe;x\n1;Oak;tree;\n', { id: 0, name: 1, tag: 2, error: -1 }, 'id;name;tag;\n1;Oak;tree;\n'],
-    ['Plant name,Soil,Plant ID\r\nOak,loam,1\r\n', { id: 2, name: 0, tag: -1, error: -1 }, 'name,,id\nOak,loam,1\r\n'],
-    ['error\ta\tb\nwhy\t1\tOak\n', { id: 1, name: 2, tag: -1, error: 0 }, 'error\tid\tname\nwhy\t1\tOak\n'],
-    ['id,name,id\n1,Oak,2', { id: 0, name: 1, tag: -1, error: -1 }, 'id,name,\n1,Oak,2'],
-    ['\uFEFFsep=|\nKey|"Big\nName"\n1|Oak\n', { id: 0, name: 1, tag: -1, error: -1 }, 'sep=|\nid|name\n\n1|Oak\n'],
-    ['Nr;Pflanze', { id: 0, name: 1, tag: -1, error: -1 }, 'id;name\n'],
-    [latin('Nr;Gr\xf6\xdfe;Name\n1;5;\xd6l'), { id: 0, name: 2, tag: -1, error: -1 }, 'id;;name\n1;5;\xd6l'],
-    [utf16('\uFEFFNr;Name\n1;Ö'), { id: 0, name: 1, tag: -1, error: -1 }, 'id;name\n1;\xc3\x96'],
+    ['Nr;Bezeichnung;Gruppe;x\n1;Oak;tree;\n', { id: 0, name: 1, tag: 2, if_version: -1, error: -1 }, 'id;name;tag;\n1;Oak;tree;\n'],
+    ['Plant name,Soil,Plant ID\r\nOak,loam,1\r\n', { id: 2, name: 0, tag: -1, if_version: -1, error: -1 }, 'name,,id\nOak,loam,1\r\n'],
+    ['error\ta\tb\nwhy\t1\tOak\n', { id: 1, name: 2, tag: -1, if_version: -1, error: 0 }, 'error\tid\tname\nwhy\t1\tOak\n'],
+    ['id,name,id\n1,Oak,2', { id: 0, name: 1, tag: -1, if_version: -1, error: -1 }, 'id,name,\n1,Oak,2'],
+    ['\uFEFFsep=|\nKey|"Big\nName"\n1|Oak\n', { id: 0, name: 1, tag: -1, if_version: -1, error: -1 }, 'sep=|\nid|name\n\n1|Oak\n'],
+    ['Nr;Pflanze', { id: 0, name: 1, tag: -1, if_version: -1, error: -1 }, 'id;name\n'],
+    [latin('Nr;Gr\xf6\xdfe;Name\n1;5;\xd6l'), { id: 0, name: 2, tag: -1, if_version: -1, error: -1 }, 'id;;name\n1;5;\xd6l'],
+    [utf16('\uFEFFNr;Name\n1;Ö'), { id: 0, name: 1, tag: -1, if_version: -1, error: -1 }, 'id;name\n1;\xc3\x96'],
   ]) {
     const opened = await openFile(new File([content], 'a.csv'));
     assert.deepEqual(opened.table.columns, columns);
@@ -142,6 +142,26 @@ test('a file of failed records can be imported again', async () => {
 test('what is not a plant is shown nevertheless', async () => {
   const opened = await openFile(new File(['{"id":1\n{"id":9007199254740993,"name":["a"],"tag":null}\nnull\n'], 'a.ndjson'));
   assert.deepEqual(opened.first.map(({ text }) => plantOf(opened, text)), [
-    { name: '{"id":1' }, { id: '9007199254740993', name: '["a"]', tag: 'null' }, { name: 'null' },
+    { name: '{"id":1' }, { id: '9007199254740993', name: '["a"]', tag: 'null', if_version: undefined }, { name: 'null' },
   ]);
+});
+
+test('records are found, without the header and blank lines', async () => {
+  for (const [name, content, want, nameless] of [
+    ['a.csv', 'id,name,if_version\n1,a,\n\n2,"",x\n3,"b\nb",\n4\n', ['2:1,a,', '4:2,"",x', '5:3,"b\nb",', '7:4'], [4, 7]],
+    ['a.json', '[{"id":1,"name":""},{"id":2},{"name":" "},7]', ['1:{"id":1,"name":""}', '2:{"id":2}', '3:{"name":" "}', '4:7'], [1, 3]],
+  ]) {
+    const opened = await openFile(new File([content], name));
+    for (const all of [true, false]) {
+      assert.deepEqual((await find(opened, () => true, all)).map(({ line, text }) => `${line}:${text}`), want);
+      const empty = await find(opened, (_, plant) => plant().name?.trim() === '', all);
+      assert.deepEqual(empty.map(({ line }) => line), nameless);
+    }
+  }
+});
+
+test('the condition of a record stays with it', async () => {
+  const opened = await openFile(new File(['Nr;Name;if_version\n1;a;0hob2g4qwe72\n'], 'a.csv'));
+  assert.equal(plantOf(opened, opened.first[0].text).if_version, '0hob2g4qwe72');
+  assert.equal(await (await whole(opened)).text(), 'id;name;if_version\n1;a;0hob2g4qwe72\n');
 });
