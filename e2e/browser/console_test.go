@@ -182,7 +182,7 @@ func TestTabsSignInAndOutTogether(t *testing.T) {
 		t.Errorf("the device keeps %s", got)
 	}
 	other := b.beside(console + "#/tokens")
-	other.see("#tokens li", "You")
+	other.see("#tokens tr", "You")
 	reference := b.beside(docs)
 	reference.see("#pages", "Tokens")
 

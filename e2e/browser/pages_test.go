@@ -32,6 +32,7 @@ func (b *tab) signInAs(token string) {
 	b.write("#token", token+kb.Enter)
 	b.hidden("#sign-in")
 	b.see(`[data-page="overview"] h1`, "Overview")
+	b.focused(`[data-page="overview"] h1`)
 }
 
 // takeSecret returns the secret that the dialog shows, and closes it.
@@ -55,7 +56,7 @@ func TestTokenIsCreatedUsedAndRevoked(t *testing.T) {
 	s.Command("token", "create", "--name", "ci", "--expires", "30d")
 	b := openConsole(s)
 	b.page("tokens")
-	b.see("#tokens li", "You")
+	b.see("#tokens tr", "You")
 	b.click("#new-token")
 	b.expect("status of 400", "status of 409")
 	b.click("@submit")
@@ -76,6 +77,11 @@ func TestTokenIsCreatedUsedAndRevoked(t *testing.T) {
 	b.wait(`$('#token-preset').value === 'Read only'`)
 	b.shot("token-form")
 	b.click("@submit")
+	b.see("dialog", "it is never shown again")
+	for _, width := range []int64{320, 360, 500, 680, 1280} {
+		b.size(width, 800)
+		b.wait(`(() => { const text = document.createRange(); text.selectNodeContents($('@copy')); return text.getClientRects().length === 1; })()`)
+	}
 	secret := b.takeSecret("Token")
 	if status, body := s.Call(secret, "GET", "/plants", ""); status != http.StatusOK {
 		t.Errorf("GET with the token: %d %s", status, body)
@@ -87,8 +93,15 @@ func TestTokenIsCreatedUsedAndRevoked(t *testing.T) {
 	if !strings.Contains(own, `"scopes":["plants:read"]`) || strings.Contains(own, `"expires":null`) {
 		t.Errorf("the token is %s", own)
 	}
-	b.see("#tokens li", "backup")
-	b.see("#tokens li", "plants:read")
+	b.see("#tokens tr", "backup")
+	b.see("#tokens tr", "plants:read")
+	for column, want := range map[string]string{"Created by": "bootstrap (you)", "Last used": "never", "Expires": "Feb"} {
+		if column == "Expires" {
+			want = time.Now().AddDate(0, 0, 90).Format("Jan") // whatever the locale of the browser
+		}
+		b.see(fmt.Sprintf(`#tokens tr:has(@revoke-backup) td:nth-child(%d)`, evaluate[int](b, fmt.Sprintf(`$$('#tokens th').findIndex((e) => e.innerText === %q) + 1`, column))), want)
+	}
+	b.see(`#tokens tr:has(@revoke-ci)`, "operator")
 	b.shot("tokens")
 	b.image("console-tokens")
 
@@ -104,7 +117,7 @@ func TestTokenIsCreatedUsedAndRevoked(t *testing.T) {
 	b.wait(`document.activeElement.tagName === 'H1'`)
 	s.awaitRefused(secret)
 	b.click("#tokens summary")
-	b.see("#tokens details li", "backup")
+	b.see("#tokens details tr", "backup")
 	b.hidden("#tokens details button")
 
 	// The last token that can create others stays.
@@ -140,14 +153,14 @@ func TestNobodyCanGiveAwayMoreThanTheyHave(t *testing.T) {
 	b.click(`dialog input[value="tokens:read"]`)
 	b.click("@submit")
 	b.takeSecret("Token")
-	b.see("#tokens li", "child")
+	b.see("#tokens tr", "child")
 
 	b.click("#sign-out")
 	b.signInAs(auditor)
 	b.page("tokens")
-	b.see("#tokens li", "child")
+	b.see("#tokens tr", "child")
 	b.hidden("#new-token")
-	b.hidden("#tokens li button")
+	b.hidden("#tokens tr button")
 	b.open("http://" + s.Addr + "/#/webhooks")
 	b.see("#console", "Your token cannot open Webhooks")
 	b.see("#console", "It needs the scope webhooks:read or webhooks:write.")
@@ -200,7 +213,7 @@ func TestWebhookIsCreatedTestedAndDeleted(t *testing.T) {
 		t.Errorf("the secret is %s", first)
 	}
 	b.see("#webhook-drawer", "plant.created, plant.deleted")
-	b.see("#webhook-drawer", " by "+plantstore.HashSecret(harness.Token).ID())
+	b.see("#webhook-drawer", " by bootstrap (you)")
 	b.see("#deliveries", "Nothing was sent yet.")
 
 	b.click("#test-webhook")
@@ -229,7 +242,8 @@ func TestWebhookIsCreatedTestedAndDeleted(t *testing.T) {
 		return nil
 	})
 	b.reload()
-	b.see("#alerts", "Webhook disabled Nothing is sent to "+receiver.URL+"/hook: the endpoint responded 410 Gone.")
+	b.see("#alerts", "Webhook disabled\nNothing is sent to "+receiver.URL+"/hook: the endpoint responded 410 Gone.")
+	b.wait("$('#alerts p').offsetHeight < 40") // one line
 	b.see("#webhook", "disabled")
 	b.see("#deliveries", "plant.created: 410 in") // tests are not kept
 	if got := b.text("#deliveries"); strings.Contains(got, "webhook.test") {
@@ -340,6 +354,7 @@ func TestFailingWebhookIsNotShownAsActive(t *testing.T) {
 	b.page("webhooks")
 	b.see("#webhooks @condition", "failing")
 	b.hidden("#alerts p")
+	b.see("#webhooks li", "the last ")
 
 	// What is sent arrives at once, and the page follows. The old error is history.
 	status.Store(http.StatusNoContent)
@@ -508,7 +523,7 @@ func TestOtherPagesFitAndAreAccessible(t *testing.T) {
 	b := openConsole(s)
 	states := []pageState{
 		{"activity", func() { b.page("activity"); b.see("#events", "Weeping fig") }, func() {}},
-		{"tokens", func() { b.page("tokens"); b.see("#tokens li", "You") }, func() {}},
+		{"tokens", func() { b.page("tokens"); b.see("#tokens tr", "You") }, func() {}},
 		{"token-form", func() { b.click("#new-token"); b.see("dialog", "New token") }, func() { b.press(kb.Escape); b.hidden("dialog") }},
 		{"webhooks", func() { b.page("webhooks"); b.see("#webhooks", "Next attempt") }, func() {}},
 		{"webhook", func() {

@@ -4,7 +4,7 @@ import { allows, handled, names } from './api.js';
 import { brush, chart } from './chart.js';
 import { $, busy, h, toast, value, when } from './dom.js';
 import { cursorAt, follow, readBack } from './feed.js';
-import { EVENT_TYPES, happened, plural, sentence, shorten, time } from './format.js';
+import { EVENT_TYPES, happened, hue, plural, sentence, shorten, time } from './format.js';
 import { tell } from './parts.js';
 import { go, state } from './route.js';
 import { format, wholeNumber } from './state.js';
@@ -283,7 +283,7 @@ function row(/** @type {LogEvent} */ event) {
       h('a', { href: format({ page: 'plants', id: plant.id }) }, plant.id),
       ' ',
       value(shorten(plant.name, 120)),
-      ...(plant.tag ? [' ', h('span', { class: 'tag' }, shorten(plant.tag, 60))] : []),
+      ...(plant.tag ? [' ', h('span', { 'class': 'tag', 'data-hue': hue(plant.tag) }, shorten(plant.tag, 60))] : []),
     ]
     : [token ? shorten(token.name ?? token.subject ?? token.id, 120) : ''];
   return h('tr', { 'data-cursor': event.cursor },

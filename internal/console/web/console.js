@@ -172,7 +172,7 @@ async function enter() {
     open?.module.refresh?.();
     return;
   }
-  document.getElementById('search')?.focus();
+  /** @type {HTMLElement | null} */ (document.querySelector('#search') ?? document.querySelector('.page h1'))?.focus();
 }
 
 // leave forgets everything that the user did or saw, when the user has signed out.

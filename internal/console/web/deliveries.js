@@ -43,25 +43,20 @@ export const succeeded = ({ status }) => /^2..$/.test(status);
 /** waiting shows how many events wait. @param {string} [pending] */
 export const waiting = (pending = '–') => (Number(pending) === MANY ? '1,000+' : pending);
 
-/** alarm names what is wrong with a webhook since a time, so that users can dismiss just that. @param {Webhook} webhook */
-export const alarm = ({ id, failing }) => `${id} ${failing?.since ?? ''}`;
+/** alarm names what is wrong with a webhook, so that users can dismiss just that. @param {Webhook} webhook */
+export const alarm = ({ id, health, failing, reason }) => `${id} ${health} ${failing?.since ?? reason ?? ''}`;
 
 /**
  * alarming returns the webhooks that need attention: those that are disabled, and those that
- * have failed for 5 minutes, except for what was dismissed today.
- * @template {Webhook} W
- * @param {W[]} all
+ * have failed for 5 minutes, except for what was dismissed.
+ * @param {Webhook[]} all
  * @param {number} now
- * @param {Record<string, string>} dismissed days by alarm
- * @returns {W[]}
+ * @param {string[]} dismissed alarms
  */
 export const alarming = (all, now, dismissed) => all.filter((webhook) => {
   const { health, failing } = webhook;
-  if (health === 'disabled') {
-    return true;
-  }
   const late = health === 'failing' && failing && now - Date.parse(failing.since) >= ALARM;
-  return late && dismissed[alarm(webhook)] !== day(now);
+  return (late || health === 'disabled') && !dismissed.includes(alarm(webhook));
 });
 
 /**
@@ -90,9 +85,6 @@ export function pace() {
     return done > 0 ? now + (last[what] * (now - first.at)) / done : null;
   };
 }
-
-/** day names the user's day. @param {number} now */
-export const day = (now) => new Date(now).toDateString();
 
 /**
  * tally counts the deliveries that arrived and those that failed, in n bars of equal length from

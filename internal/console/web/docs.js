@@ -47,12 +47,42 @@ const COLOURS = {
   'hljs-literal': NUMBER,
 };
 
-// The code of an operation: as openapi.json calls a language, its name, and the highlighting
-// that Swagger UI has for it.
+// The request of an operation: as openapi.json calls a language, its name, and the highlighting
+// that Swagger UI has for it. The one for curl has what was typed, the others are examples.
+const CURL = 'sh';
 const LANGUAGES = [
-  ['sh', 'curl', 'bash'], ['go', 'Go', 'javascript'], ['ts', 'TypeScript', 'javascript'], ['python', 'Python', 'javascript'],
+  [CURL, 'curl', 'bash'],
+  ['go', 'Go example', 'javascript'],
+  ['ts', 'TypeScript example', 'javascript'],
+  ['python', 'Python example', 'javascript'],
 ];
-let chosen = 'sh'; // the language of what is opened next
+let chosen = CURL; // the language of what is opened next
+
+/**
+ * curl returns the request of an operation with the values in its fields, and with the token in
+ * a variable.
+ * @param {any} system
+ * @param {string} path
+ * @param {string} method
+ */
+function curl({ Im, fn, specSelectors, oas3Selectors }, path, method) {
+  const spec = specSelectors.specJsonWithResolvedSubtrees().toJS();
+  const operation = spec.paths[path][method];
+  const values = specSelectors.parameterValues([path, method], false).toJS();
+  const missing = (operation.parameters ?? []).filter((/** @type {any} */ one) => one.in === 'path' && !values[`path.${one.name}`]);
+  const request = fn.buildRequest({
+    spec,
+    operationId: operation.operationId,
+    parameters: { ...values, ...Object.fromEntries(missing.map((/** @type {any} */ { name }) => [name, `{${name}}`])) },
+    requestContentType: oas3Selectors.requestContentType(path, method),
+    responseContentType: oas3Selectors.responseContentType(path, method) || '*/*',
+    requestBody: oas3Selectors.requestBodyValue(path, method),
+    server: API,
+  });
+  const command = fn.requestSnippetGenerator_curl_bash(Im.fromJS(request)).replaceAll('%7B', '{').replaceAll('%7D', '}');
+  const open = operation.security?.length === 0;
+  return open ? command : `${command} \\\n  -H "Authorization: Bearer $PLANTSTORE_TOKEN"`;
+}
 
 /** @param {any} system */
 const changes = ({ React }) => ({
@@ -65,30 +95,17 @@ const changes = ({ React }) => ({
     /** @param {any} Original @param {any} system */
     SyntaxHighlighter: (Original, { React }) => (/** @type {any} */ props) => (
       React.createElement(Original, { ...props, syntaxHighlighting: { defaultStyle: COLOURS } })),
-    // The request as it was sent, but with the token in a variable.
-    /** @param {any} _ @param {any} system */
-    curl: (_, { React, getComponent, fn }) => (/** @type {any} */ { request }) => {
-      const variable = 'Authorization: Bearer $PLANTSTORE_TOKEN';
-      const hasToken = request.hasIn(['headers', 'Authorization']);
-      const masked = hasToken ? request.setIn(['headers', 'Authorization'], 'Bearer $PLANTSTORE_TOKEN') : request;
-      const command = fn.requestSnippetGenerator_curl_bash(masked).replace(`'${variable}'`, `"${variable}"`);
-      return React.createElement(
-        'div',
-        { className: 'curl-command' },
-        React.createElement('h4', null, 'Curl'),
-        React.createElement(getComponent('HighlightCode', true), { language: 'bash', className: 'curl', canCopy: true }, command),
-      );
-    },
-    // The code of an operation is above its responses.
+    curl: () => () => null, // the request is above the responses
     /** @param {any} Original @param {any} system */
-    responses: (Original, { React, getComponent, specSelectors }) => function Responses(/** @type {any} */ props) {
+    responses: (Original, system) => function Responses(/** @type {any} */ props) {
+      const { React, getComponent, getStore, specSelectors } = system;
+      const { path, method } = props;
       const [language, choose] = React.useState(chosen);
-      const samples = specSelectors.specJson().getIn(['paths', props.path, props.method, 'x-codeSamples']);
-      const responses = React.createElement(Original, props);
-      if (!samples) {
-        return responses;
-      }
-      const source = samples.find((/** @type {any} */ sample) => sample.get('lang') === language).get('source');
+      const { subscribe, getState } = getStore();
+      React.useSyncExternalStore(subscribe, getState);
+      const samples = specSelectors.specJson().getIn(['paths', path, method, 'x-codeSamples']);
+      const sample = samples?.find((/** @type {any} */ one) => one.get('lang') === language)?.get('source');
+      const source = language === CURL || !samples ? curl(system, path, method) : sample.replaceAll(SAMPLE, API).trimEnd();
       const tab = (/** @type {string[]} */ [name, label]) => React.createElement('button', {
         key: name,
         type: 'button',
@@ -108,15 +125,15 @@ const changes = ({ React }) => ({
           React.createElement(
             'div',
             { className: 'opblock-section-header' },
-            React.createElement('h4', null, 'Code'),
-            ...LANGUAGES.map(tab),
+            React.createElement('h4', null, 'Request'),
+            ...(samples ? LANGUAGES.map(tab) : []),
           ),
           React.createElement(getComponent('HighlightCode', true), {
-            language: LANGUAGES.find(([name]) => name === language)?.[2],
+            language: samples && LANGUAGES.find(([name]) => name === language)?.[2] || 'bash',
             canCopy: true,
-          }, source.replaceAll(SAMPLE, API).trimEnd()),
+          }, source),
         ),
-        responses,
+        React.createElement(Original, props),
       );
     },
     // Swagger UI parses a JSON response to indent it, which rounds ids beyond 2^53.

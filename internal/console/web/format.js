@@ -55,6 +55,9 @@ export function hasWords(name, q) {
   return plain(q).split(/\p{White_Space}+/u).every((word) => new RegExp(word.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&'), 'iu').test(text));
 }
 
+/** hue returns one of the 8 colours of tags: for the same text always the same. @param {string} tag */
+export const hue = (tag) => [...tag].reduce((sum, c) => (31 * sum + (c.codePointAt(0) ?? 0)) % 997, 7) % 8;
+
 /** sentence makes a server's message a sentence. @param {string} message */
 export function sentence(message) {
   const text = message.slice(0, 1).toUpperCase() + message.slice(1);

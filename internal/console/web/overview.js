@@ -1,4 +1,4 @@
-// The page about the server as a whole: what it has, how it does, which webhooks fail, your token
+// The page about the server as a whole: what needs attention, what it has, how it does, your token
 // and the limits.
 
 import { changes } from './activity.js';
@@ -40,14 +40,19 @@ function load() {
   running = new AbortController();
   const figures = h('dl', { id: 'figures', class: 'figures' });
   const details = h('div', { id: 'about', class: 'about' });
-  root.replaceChildren(toolbar('Overview'), figures);
-  if (allows('ops:read')) {
-    const meters = h('section', { id: 'gauges', class: 'gauges', 'aria-label': 'Live metrics of this server' });
-    root.append(meters);
-    measure(meters, ['rate', 'errors', 'slowest'], running.signal);
+  root.replaceChildren(toolbar('Overview'));
+  if (allows('webhooks:read')) {
+    const place = h('section', { class: 'card', id: 'failing' });
+    root.append(place);
+    keep(place, async (signal) => {
+      const { title, bad, body } = attention(await get(WEBHOOKS, { signal }));
+      place.classList.toggle('bad', bad);
+      redraw(place, h('h2', {}, title), body);
+    });
   }
+  root.append(figures);
   if (allows('events:read')) {
-    const place = h('section', { class: 'card', id: 'changes', 'aria-label': 'Changes over 24 hours' });
+    const place = h('section', { class: 'card', id: 'changes', 'aria-labelledby': 'changes-title' });
     const drawing = h('div');
     const text = h('span');
     const note = h('p', { class: 'hint' }, text, ' ', h('a', { href: format({ page: 'activity', range: '24h' }) }, 'Show them'));
@@ -57,16 +62,14 @@ function load() {
       drawing.replaceChildren(element);
       text.textContent = total;
       if (!place.contains(note)) { // so that the link keeps the focus
-        place.replaceChildren(drawing, note);
+        place.replaceChildren(h('h2', { id: 'changes-title' }, 'Changes over 24 hours'), drawing, note);
       }
     });
   }
-  if (allows('webhooks:read')) {
-    const place = h('section', { class: 'card', id: 'failing' });
-    root.append(place);
-    keep(place, async (signal) => {
-      redraw(place, ...webhooks(await get(WEBHOOKS, { signal })));
-    });
+  if (allows('ops:read')) {
+    const meters = h('section', { id: 'gauges', class: 'gauges', 'aria-label': 'Live metrics of this server' });
+    root.append(meters);
+    measure(meters, ['rate', 'commit', 'errors', 'slowest'], running.signal);
   }
   root.append(details);
   keep(details, async (signal) => {
@@ -92,13 +95,15 @@ function keep(place, read, clear = () => {}) {
   });
 }
 
-/** webhooks returns the webhooks whose events do not all arrive. @param {import('./deliveries.js').Webhook[]} all */
-function webhooks(all) {
-  const failing = all.filter(({ health }) => health !== 'healthy');
+/** attention shows the webhooks whose events do not all arrive. @param {import('./deliveries.js').Webhook[]} all */
+function attention(all) {
+  const behind = all.filter(({ health }) => health !== 'healthy');
   const none = all.length > 0 ? `${plural(all.length, 'webhook')}: every event arrives.` : 'There are no webhooks.';
-  const items = failing.map((webhook) => (
+  const items = behind.map((webhook) => (
     h('li', {}, h('a', { href: format({ page: 'webhooks', id: webhook.id }) }, webhook.url), ' ', badge(webhook), ...trouble(webhook))));
-  return [h('h2', {}, 'Webhooks that are not healthy'), items.length > 0 ? h('ul', {}, ...items) : h('p', { class: 'hint' }, none)];
+  const bad = behind.some(({ health }) => health === 'failing' || health === 'disabled');
+  const body = items.length > 0 ? h('ul', {}, ...items) : h('p', { class: 'hint' }, none);
+  return { title: bad ? 'Needs attention' : 'Webhooks', bad, body };
 }
 
 const bytes = (/** @type {string} */ n) => size(Number(n));

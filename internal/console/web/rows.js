@@ -3,7 +3,7 @@
 
 import { allows } from './api.js';
 import { $, h, visible } from './dom.js';
-import { shorten } from './format.js';
+import { hue, shorten } from './format.js';
 import { extend, list, setCurrent, toggle } from './list.js';
 import { go, memory, state } from './route.js';
 import { format } from './state.js';
@@ -86,7 +86,7 @@ function tagCell(/** @type {string | undefined} */ tag) {
   const only = `Only plants tagged ${shorten(tag, 60)}`;
   const onclick = () => go({ page: 'plants', id: state().id, q: state().q, tag });
   const text = h('span', { dir: 'auto' }, ...visible(shorten(tag, 80)));
-  return h('button', { class: 'tag', tabindex: '-1', title: only, 'aria-label': only, onclick }, text);
+  return h('button', { 'class': 'tag', 'data-hue': hue(tag), 'tabindex': '-1', 'title': only, 'aria-label': only, onclick }, text);
 }
 
 function clickRow(/** @type {any} */ event) {

@@ -1,10 +1,10 @@
 // The page of tokens.
 
-import { API, Failure, allows, call, session } from './api.js';
+import { API, Failure, allows, call, listEvents, names, session } from './api.js';
 import { h, toast, visible, when } from './dom.js';
 import { plural } from './format.js';
 import { isOver, lifetimes, meaning, ordered, presets } from './grants.js';
-import { checked, checks, fact, field, listPage, openForm, showSecret, words } from './parts.js';
+import { checked, checks, field, listPage, openForm, showSecret, words } from './parts.js';
 
 const TOKENS = `${API}/tokens`;
 
@@ -12,33 +12,66 @@ export const { page, load } = listPage({ title: 'Tokens', noun: 'token', url: TO
 
 /** @typedef {import('./session.js').Token & {id: string, name: string, revoked?: string, last_used?: string}} Listed */
 
+/** @type {{of: Listed[], names: Map<string, string>}} */
+let makers = { of: [], names: new Map() }; // who created the tokens of a list
+
+// learn returns who created which token, as far as the log of changes says it.
+async function learn() {
+  /** @type {Map<string, string>} */
+  const by = new Map();
+  if (allows('events:read')) {
+    const { items } = await listEvents('?type=token.created&order=newest&limit=1000', {});
+    const known = await names();
+    items.forEach((event) => by.set(event.token.id, known.get(event.by) ?? event.by));
+  }
+  return by;
+}
+
+const COLUMNS = ['Token', 'Scopes', 'Created', 'Created by', 'Last used', 'Expires', 'Revoke'];
+
 function draw(/** @type {HTMLElement} */ place, /** @type {Listed[]} */ tokens) {
   const newest = [...tokens].reverse();
   const over = newest.filter((token) => isOver(token, Date.now()));
-  const list = (/** @type {Listed[]} */ some) => h('ul', { class: 'records' }, ...some.map(row));
   const wasOpen = place.querySelector('details')?.open;
-  place.replaceChildren(list(newest.filter((token) => !over.includes(token))));
+  place.replaceChildren(table('Active tokens', newest.filter((token) => !over.includes(token))));
   if (over.length > 0) {
-    place.append(h('details', { open: wasOpen ? '' : undefined }, h('summary', {}, `Revoked and expired (${over.length})`), list(over)));
+    const summary = `Revoked and expired (${over.length})`;
+    place.append(h('details', { open: wasOpen ? '' : undefined }, h('summary', {}, summary), table(summary, over)));
+  }
+  if (makers.of !== tokens) {
+    makers = { ...makers, of: tokens };
+    learn().then((known) => {
+      makers = { ...makers, names: known };
+      draw(place, makers.of);
+    }, () => {}); // the rest of the page is right without it
   }
 }
+
+// The roles are for screen readers, where the table is laid out in another way.
+const table = (/** @type {string} */ label, /** @type {Listed[]} */ some) => h('table', { 'role': 'table', 'aria-label': label },
+  h('thead', { role: 'rowgroup' }, h('tr', { role: 'row' }, ...COLUMNS.map((name, i) => (
+    h('th', { role: 'columnheader', scope: 'col' }, i < COLUMNS.length - 1 ? name : h('span', { class: 'hidden-text' }, name)))))),
+  h('tbody', { role: 'rowgroup' }, ...some.map(row)),
+);
 
 function row(/** @type {Listed} */ token) {
   const { id, name, scopes, created, expires, revoked, last_used: used } = token;
   const own = id === session.token().id;
   const active = !isOver(token, Date.now());
-  const last = revoked ? fact('Revoked', when(revoked)) : fact(active ? 'Expires' : 'Expired', expires ? when(expires) : 'never');
+  const you = own ? [' ', h('span', { class: 'badge' }, 'You')] : [];
+  const end = revoked ? ['revoked ', when(revoked)] : [expires ? when(expires) : 'never'];
   const properties = { class: 'risky', 'data-testid': `revoke-${name}`, 'aria-label': `Revoke ${name}`, onclick: () => ask(token, own) };
   const revoke = h('button', properties, 'Revoke');
-  return h('li', { 'data-id': id },
-    h('div', { class: 'who' },
-      h('strong', { dir: 'auto' }, ...visible(name)),
-      ...(own ? [h('span', { class: 'badge' }, 'You')] : []),
-      h('code', {}, id),
-    ),
-    words('Scopes', scopes),
-    h('dl', {}, fact('Created', when(created)), fact('Last used', own ? 'now' : used ? when(used) : 'never'), last),
-    h('div', { class: 'do' }, ...(active && allows('tokens:write') ? [revoke] : [])),
+  const cell = (/** @type {string | undefined} */ label, /** @type {(Node | string)[]} */ ...children) => (
+    h('td', { 'role': 'cell', 'data-label': label }, ...children));
+  return h('tr', { 'role': 'row', 'data-id': id },
+    cell(undefined, h('strong', { dir: 'auto' }, ...visible(name)), ...you, h('code', {}, id)),
+    cell(undefined, words('Scopes', ordered(scopes))),
+    cell('Created', when(created)),
+    cell('Created by', makers.names.get(id) ?? '–'),
+    cell('Last used', own ? 'now' : used ? when(used) : 'never'),
+    cell('Expires', ...end),
+    cell(undefined, ...(active && allows('tokens:write') ? [revoke] : [])),
   );
 }
 

@@ -1,9 +1,9 @@
 // The page of webhooks: the list, and one of them with its deliveries beside it; and the
 // alerts on all pages.
 
-import { EVENTS, Failure, WEBHOOKS, allows, call, get, handled } from './api.js';
+import { EVENTS, Failure, WEBHOOKS, allows, call, get, handled, names } from './api.js';
 import { chart } from './chart.js';
-import { alarm, alarming, condition, day, pace, succeeded, tally, waiting } from './deliveries.js';
+import { alarm, alarming, condition, pace, succeeded, tally, waiting } from './deliveries.js';
 import { $, busy, h, icon, toast, value, visible, when } from './dom.js';
 import { plural, sentence, span, time } from './format.js';
 import { indent } from './json.js';
@@ -35,6 +35,7 @@ export const page = {
     const first = !root.firstChild;
     list.show(root, now);
     if (first) {
+      names().then((known) => { people = known; });
       looking = new AbortController();
       poll(looking.signal, SOON, look);
     }
@@ -60,6 +61,8 @@ const drawer = h('aside', { id: 'webhook-drawer', class: 'drawer', 'aria-labelle
 let tests = []; // of the webhook in the drawer. The server keeps none.
 let looking = new AbortController();
 let looks = 0;
+/** @type {Map<string, string>} */
+let people = new Map(); // the names of tokens
 
 // look keeps the page current: deliveries at once, and the list now and then.
 async function look() {
@@ -106,7 +109,7 @@ function draw(/** @type {HTMLElement} */ place, /** @type {Webhook[]} */ webhook
   }
 }
 
-const KINDS = { healthy: 'badge', catching_up: 'badge late', failing: 'badge bad', paused: 'badge idle', disabled: 'badge bad' };
+const KINDS = { healthy: 'badge good', catching_up: 'badge late', failing: 'badge bad', paused: 'badge idle', disabled: 'badge bad' };
 const caughtUp = pace();
 
 /** badge says whether events arrive. @param {Webhook} webhook */
@@ -114,7 +117,7 @@ export const badge = (webhook) => h('span', { class: KINDS[webhook.health], 'dat
 
 /** trouble says since when and why events do not arrive, or how far behind they are. @param {Webhook} webhook */
 export function trouble(webhook) {
-  const { health, reason, failing, next_attempt: next, pending, lag_ms: lag } = webhook;
+  const { health, reason, failing, last_error: error, next_attempt: next, pending, lag_ms: lag } = webhook;
   const end = caughtUp(webhook, Date.now());
   if (health === 'disabled' && reason) {
     return [h('p', { class: 'problem' }, sentence(reason))];
@@ -126,10 +129,11 @@ export function trouble(webhook) {
   if (health !== 'failing' || !failing) {
     return [];
   }
-  const why = `, ${plural(BigInt(failing.attempts), 'attempt')}: ${sentence(failing.error)}`;
+  const number = plural(BigInt(failing.attempts), 'attempt');
+  const latest = error && failing.attempts !== '1' ? [', the last ', when(error.time)] : [];
   const soon = !next || Date.parse(next) <= Date.now();
   return [
-    h('p', { class: 'problem' }, 'Since ', when(failing.since, time), why),
+    h('p', { class: 'problem' }, 'Since ', when(failing.since, time), `, ${number}`, ...latest, `: ${sentence(failing.error)}`),
     h('p', { class: 'hint' }, 'Next attempt ', ...(soon ? ['now'] : ['at ', when(next, time)]), '.'),
   ];
 }
@@ -207,7 +211,7 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
         ['Waiting', Number(pending) > 0 ? `${waiting(pending)}, the oldest for ${span(Number(lag) / 1000)}` : 'nothing'],
         .../** @type {[string, Node, string][]} */ (past ? [['Last error', when(past.time), before(past, url)]] : []),
         ['Changes', types.join(', ')],
-        ['Created', when(created), by ? ` by ${by}` : ''],
+        ['Created', when(created), by ? ` by ${people.get(by) ?? by}` : ''],
         ['ID', h('code', {}, id)],
       ),
     ),
@@ -275,7 +279,7 @@ function attempt(/** @type {Delivery} */ delivery, /** @type {string} */ key) {
   const { event, type, time: at, attempt: number, response } = delivery;
   const known = allows('events:read') && TYPES.includes(type);
   return h('li', { 'data-key': key },
-    h('span', { class: succeeded(delivery) ? 'badge' : 'badge bad' }, succeeded(delivery) ? 'ok' : 'failed'),
+    h('span', { class: succeeded(delivery) ? 'badge good' : 'badge bad' }, succeeded(delivery) ? 'ok' : 'failed'),
     ` ${type}: ${outcome(delivery)}`,
     h('div', { class: 'meta' }, when(at), number === '1' ? '' : `attempt ${number}`),
     ...(response ? [h('pre', { class: 'value', 'aria-label': 'Answer' }, ...lines(response))] : []),
@@ -420,7 +424,8 @@ function remove(/** @type {Webhook} */ { id, url }) {
   });
 }
 
-// The alerts on every page: webhooks that were disabled, or that have failed for a while.
+// The alerts on every page: webhooks that were disabled, or that have failed for a while, in one
+// line.
 
 const EVERY = 30_000;
 const DISMISSED = 'plantstore.dismissed'; // the ids of webhooks are those of one store
@@ -434,7 +439,8 @@ export function startAlerts() {
   const { signal } = alerting;
   if (allows('webhooks:read')) {
     poll(signal, EVERY, async () => {
-      $('alerts').replaceChildren(...alarming(await get(WEBHOOKS, { signal }), Date.now(), dismissed()).map(alert));
+      const all = alarming(await get(WEBHOOKS, { signal }), Date.now(), dismissed());
+      redraw($('alerts'), ...(all.length > 0 ? [alert(all)] : []));
     });
   }
 }
@@ -444,30 +450,32 @@ export function stopAlerts() {
   $('alerts').replaceChildren();
 }
 
-/** dismissed returns the alerts that the user has dismissed today. @returns {Record<string, string>} */
+/** dismissed returns the alarms that the user has dismissed. @returns {string[]} */
 function dismissed() {
   try {
-    const all = Object.entries(JSON.parse(localStorage.getItem(DISMISSED) ?? '{}'));
-    return Object.fromEntries(all.filter(([, on]) => on === day(Date.now())));
+    const all = JSON.parse(localStorage.getItem(DISMISSED) ?? '[]');
+    return Array.isArray(all) ? all : [];
   } catch {
-    return {}; // what is stored hides no alert unless it says so
+    return []; // what is stored hides no alert unless it says so
   }
 }
 
-function alert(/** @type {Webhook} */ webhook) {
-  const { id, url, reason, failing } = webhook;
-  const link = h('a', { href: format({ page: 'webhooks', id }) }, 'Open');
-  if (!failing || webhook.health === 'disabled') {
-    return h('p', { class: 'alert' }, h('strong', {}, 'Webhook disabled'), ` Nothing is sent to ${url}: ${reason}. `, link);
-  }
-  const dismiss = h('button', {
-    class: 'quiet',
-    onclick: () => {
-      localStorage.setItem(DISMISSED, JSON.stringify({ ...dismissed(), [alarm(webhook)]: day(Date.now()) }));
-      element.remove();
-    },
-  }, 'Dismiss for today');
-  const why = ` Deliveries to ${url} have failed since ${time(failing.since)}: ${failing.error}. `;
-  const element = h('p', { class: 'alert' }, h('strong', {}, 'Webhook failing'), why, link, ' ', dismiss);
+/** alert returns one line about webhooks, until something else is wrong. @param {Webhook[]} all */
+function alert(all) {
+  const [{ id, url, reason, health, failing }] = all;
+  const why = failing && health === 'failing'
+    ? `Deliveries to ${url} have failed since ${time(failing.since)}: ${failing.error}` : `Nothing is sent to ${url}: ${reason}`;
+  const one = all.length === 1;
+  const text = one ? sentence(why) : all.map((webhook) => webhook.url).join(', ');
+  const dismiss = () => {
+    localStorage.setItem(DISMISSED, JSON.stringify([...dismissed().slice(-99), ...all.map(alarm)]));
+    element.remove();
+  };
+  const element = h('p', { class: 'alert' },
+    h('strong', {}, one ? `Webhook ${condition(all[0])}` : `${all.length} webhooks need attention`),
+    ' ', h('span', { title: text }, text), ' ',
+    h('a', { href: format({ page: 'webhooks', id: one ? id : '' }) }, 'Open'),
+    h('button', { 'class': 'tool quiet', 'aria-label': 'Dismiss', 'title': 'Dismiss', 'onclick': dismiss }, icon('close')),
+  );
   return element;
 }

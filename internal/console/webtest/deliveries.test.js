@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { alarm, alarming, condition, day, pace, tally, waiting } from '../web/deliveries.js';
+import { alarm, alarming, condition, pace, tally, waiting } from '../web/deliveries.js';
 
 const NOW = Date.parse('2026-11-18T12:00:00Z');
 const failing = (id, minutes) => ({
@@ -16,15 +16,15 @@ test('the condition is the health in words', () => {
   assert.equal(condition({ health: 'catching_up' }), 'catching up');
 });
 
-test('a webhook needs attention after 5 minutes, unless that was dismissed today', () => {
-  const ids = (all, dismissed = {}, now = NOW) => alarming(all, now, dismissed).map(({ id }) => id).join();
+test('a webhook needs attention after 5 minutes, unless that was dismissed', () => {
+  const ids = (all, dismissed = []) => alarming(all, NOW, dismissed).map(({ id }) => id).join();
   const old = failing('old', 5);
-  assert.equal(ids([{ id: 'fine', health: 'healthy' }, failing('new', 4.9), old, { id: 'off', health: 'disabled' }]), 'old,off');
+  const off = { id: 'off', health: 'disabled', reason: 'it is gone' };
+  assert.equal(ids([{ id: 'fine', health: 'healthy' }, failing('new', 4.9), old, off]), 'old,off');
   assert.equal(ids([{ ...old, health: 'paused' }]), '');
-  const dismissed = { [alarm(old)]: day(NOW) };
-  assert.equal(ids([old], dismissed), '');
-  assert.equal(ids([old], dismissed, NOW + 86_400_000), 'old');
-  assert.equal(ids([failing('old', 60)], dismissed), 'old'); // it fails since another time
+  assert.equal(ids([old, off], [alarm(old), alarm(off)]), '');
+  assert.equal(ids([failing('old', 60)], [alarm(old)]), 'old'); // it fails since another time
+  assert.equal(ids([{ ...off, reason: 'it refuses' }, { ...old, health: 'disabled' }], [alarm(old), alarm(off)]), 'off,old');
 });
 
 test('deliveries are counted over time', () => {
