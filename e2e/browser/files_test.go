@@ -128,8 +128,8 @@ func TestImportReportsBadLines(t *testing.T) {
 	b.see("#report", "Failed\n4")
 	b.shot("import-report")
 	b.wait(`[...$$('#report li')].map((e) => e.innerText.split('\n')[0]).join() === 'Line 2,Line 3,Line 4,Line 5'`)
-	failed := b.download("#failed-lines", "failed-mixed.ndjson")
-	if strings.Count(failed, "\n") != 4 || !strings.Contains(failed, `{"error":"\"id\" 2 is taken by another plant: choose another id","id":2,"name":"Another plant"}`) {
+	failed := b.download("#failed-lines", "failed-mixed.csv")
+	if strings.Count(failed, "\n") != 5 || !strings.Contains(failed, `"""id"" 2 is taken by another plant: choose another id","2","Another plant",,`) {
 		t.Errorf("the file of failed lines is\n%s", failed)
 	}
 
@@ -251,8 +251,8 @@ func TestImportKeepsEveryFailedLine(t *testing.T) {
 	b.see("#report", "Failed\n451")
 	b.see("#report", "Created\n1")
 	b.see("#report", "Fix these lines (the first 100)")
-	failed := b.download("#failed-lines", "failed-taken.ndjson")
-	if got := strings.Count(failed, "is taken by another plant"); got != 450 || !strings.HasPrefix(failed[strings.LastIndex(failed, "{"):], `{"error":"the record is not valid UTF-8","id":1001,`) {
+	failed := b.download("#failed-lines", "failed-taken.csv")
+	if got := strings.Count(failed, "is taken by another plant"); got != 450 || !strings.Contains(failed, `"the record is not valid UTF-8","1001",`) {
 		t.Errorf("the file has %d lines whose id is taken, want 450, and ends with %q", got, failed[len(failed)-100:])
 	}
 }
@@ -278,7 +278,7 @@ func TestSpreadsheetIsImportedWithoutAnOption(t *testing.T) {
 	b.click("#start-import")
 	b.see("#report", "Created\n4")
 	b.see("#report", "Failed\n3")
-	if failed := b.download("#failed-lines", "failed-table.csv"); !strings.HasPrefix(failed, "error;id;name;tag;Preis\n") {
+	if failed := b.download("#failed-lines", "failed-table.csv"); !strings.HasPrefix(failed, "error;id;name;tag;if_version\n") {
 		t.Errorf("the file of failed lines is\n%s", failed)
 	}
 	if got, want := s.plant("70"), `{"name":"Ölbaum","tag":"Baum; groß"}`; got != want {

@@ -299,27 +299,13 @@ export function part({ format, table }, some) {
 }
 
 /**
- * failedFile returns the parts of a file of records that failed, with their reasons, which an
- * import ignores.
- * @param {PlantFile} file
- * @param {{text: string, reason: string}[]} failed
+ * failedFile returns a table of records that failed, with their reasons, which an import ignores.
+ * @param {{reason: string, now: Cells}[]} failed
+ * @param {string} [separator]
  */
-export function failedFile({ format, table }, failed) {
-  if (table) {
-    const { separator, header, columns } = table;
-    const field = new RegExp(`^(?:"[^"]*(?:""[^"]*)*"|[^\\${separator}]*)(?:\\${separator}|$)`);
-    const line = (/** @type {string} */ reason, /** @type {string} */ text) => (
-      `${reason}${separator}${columns.error === 0 ? text.replace(field, '') : text}\n`);
-    const first = (separator in SEPARATORS ? '' : `sep=${separator}\n`) + line('error', header);
-    return [first, ...failed.map(({ text, reason }) => line(`"${reason.replaceAll('"', '""')}"`, text))];
-  }
-  const objects = failed.map(({ text, reason }) => withReason(text, reason));
-  return format === 'json' ? ['[\n', objects.join(',\n'), '\n]\n'] : objects.map((text) => `${text}\n`);
-}
-
-/** @param {string} text @param {string} reason */
-function withReason(text, reason) {
-  const start = `{"error":${JSON.stringify(reason)}`;
-  const members = /^\s*\{(?:\s*"error"\s*:\s*"(?:[^"\\]|\\.)*"\s*,?)?\s*([^]*)$/.exec(text)?.[1];
-  return members === undefined ? `${start},"source":${JSON.stringify(text)}}` : start + (members === '}' ? '' : ',') + members;
+export function failedFile(failed, separator = ',') {
+  const quote = (/** @type {string | undefined} */ text) => (text === undefined ? '' : `"${text.replaceAll('"', '""')}"`);
+  const rows = failed.map(({ reason, now }) => [reason, now.id, now.name, now.tag, now.if_version].map(quote));
+  const first = separator in SEPARATORS ? '' : `sep=${separator}\n`;
+  return first + [['error', 'id', 'name', 'tag', 'if_version'], ...rows].map((row) => `${row.join(separator)}\n`).join('');
 }

@@ -407,7 +407,7 @@ function failures({ opened, report, wrong }) {
   const failed = number(/** @type {Report} */ (report), 'failed');
   const title = `Fix these ${noun}s${failed > FIELDS ? ` (the first ${FIELDS})` : ''}`;
   const part = failed > wrong.length ? `the first ${count(wrong.length)} ` : '';
-  const save = () => offer(new Blob(failedFile(opened, wrong)), `failed-${name}`);
+  const save = () => offer(new Blob([failedFile(wrong, opened.table?.separator)]), `failed-${name.replace(/\.[^.]*$/, '')}.csv`);
   return [
     h('h3', { id: 'lines-title' }, title),
     h('ul', { class: 'lines', tabindex: '0', 'aria-labelledby': 'lines-title' }, ...wrong.slice(0, FIELDS).map((one) => fields(noun, one))),

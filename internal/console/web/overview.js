@@ -97,11 +97,12 @@ function keep(place, read, clear = () => {}) {
 
 /** attention shows the webhooks whose events do not all arrive. @param {import('./deliveries.js').Webhook[]} all */
 function attention(all) {
-  const behind = all.filter(({ health }) => health !== 'healthy');
+  const isBad = (/** @type {import('./deliveries.js').Webhook} */ { health }) => health === 'failing' || health === 'disabled';
+  const behind = all.filter(({ health }) => health !== 'healthy').sort((a, b) => Number(isBad(b)) - Number(isBad(a)));
   const none = all.length > 0 ? `${plural(all.length, 'webhook')}: every event arrives.` : 'There are no webhooks.';
   const items = behind.map((webhook) => (
     h('li', {}, h('a', { href: format({ page: 'webhooks', id: webhook.id }) }, webhook.url), ' ', badge(webhook), ...trouble(webhook))));
-  const bad = behind.some(({ health }) => health === 'failing' || health === 'disabled');
+  const bad = behind.some(isBad);
   const body = items.length > 0 ? h('ul', {}, ...items) : h('p', { class: 'hint' }, none);
   return { title: bad ? 'Needs attention' : 'Webhooks', bad, body };
 }
