@@ -524,7 +524,7 @@ func TestImportsOfOneTokenLeaveRoomForOthers(t *testing.T) {
 // An import reads nothing, not even a header, before its memory is counted.
 func TestImportReadsNothingBeforeItsTurn(t *testing.T) {
 	t.Parallel()
-	s := start(t, servertest.Options{})
+	s := start(t, servertest.Options{ReadTimeout: testenv.Timeout})
 	s.Handler.WaitForTurns()
 	const share = server.ImportBytes / server.WindowStep * 3 / 4
 	var stalled []*connection
