@@ -649,6 +649,48 @@ func TestSlowConsumerOfAScan(t *testing.T) {
 	}
 }
 
+// A list by name reads all plants. It may take longer than a call, as long as they come, and it is not read again
+// from the start.
+func TestListByNameOverASlowNetwork(t *testing.T) {
+	const n, parts = 12_000, 12
+	url := pgtest.Fresh(t)
+	p, through := newProxy(t, addr(url), url)
+	var statements atomic.Int64
+	s := mustOpenWith(t, through, Options{Trace: func(ctx context.Context, name, _ string) (context.Context, func(error)) {
+		if name == "BATCH" {
+			statements.Add(1)
+		}
+		return ctx, nil
+	}})
+	t.Cleanup(func() { s.Close() })
+	applyMany(t, s, n)
+	s.callTimeout = 2 * time.Second
+	p.pauseEach(n/parts, s.callTimeout/(parts-2))
+	before := statements.Load()
+	page, err := s.List(t.Context(), plantstore.Query{Order: plantstore.ByName, Limit: 5})
+	if err != nil || len(page.Plants) != 5 {
+		t.Fatalf("%d plants on the page, %v", len(page.Plants), err)
+	}
+	if got := statements.Load() - before; got != 1 {
+		t.Errorf("the plants took %d round trips", got)
+	}
+	exported := 0
+	for _, err := range s.Scan(t.Context(), plantstore.Query{Order: plantstore.ByName}, nil) {
+		if err != nil {
+			t.Fatalf("after %d plants: %v", exported, err)
+		}
+		exported++
+	}
+	if exported != n {
+		t.Errorf("the scan yielded %d plants, want %d", exported, n)
+	}
+	p.stall()
+	s.callTimeout, s.opts.StoreTimeout = time.Second, 2*time.Second
+	if _, err := s.List(t.Context(), plantstore.Query{Order: plantstore.ByName, Limit: 5}); !errors.Is(err, plantstore.ErrUnavailable) {
+		t.Errorf("of a server that hangs: got %v, want ErrUnavailable", err)
+	}
+}
+
 // applyMany creates n plants in one batch.
 func applyMany(t *testing.T, s *Store, n int) {
 	t.Helper()

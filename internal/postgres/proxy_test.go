@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // proxy sits between a store and its server, and cuts a connection where a test
@@ -23,6 +24,9 @@ type proxy struct {
 	stop    func()
 
 	received atomic.Int64 // bytes forwarded to the client
+
+	each  atomic.Int64  // how many rows are forwarded between two pauses, or 0
+	pause time.Duration // set before each
 
 	mu    sync.Mutex // guards armed
 	armed *fault
@@ -82,6 +86,12 @@ func (p *proxy) armThen(statement string, executed bool, then func()) *fault {
 // stall holds back all messages from now on. Connections are accepted and stay open,
 // as with a server that hangs.
 func (p *proxy) stall() { close(p.stalled) }
+
+// pauseEach makes the network slow: it takes a time for so many rows.
+func (p *proxy) pauseEach(rows int, pause time.Duration) {
+	p.pause = pause
+	p.each.Store(int64(rows))
+}
 
 // forward writes a message, or holds it back if the proxy is stalled.
 func (p *proxy) forward(w io.Writer, message []byte) error {
@@ -157,11 +167,16 @@ func (p *proxy) statements(server io.Writer, client *bufio.Reader) {
 
 // responses forwards what the server sends.
 func (p *proxy) responses(client io.Writer, server *bufio.Reader) {
-	for {
+	for rows := int64(1); ; {
 		kind, message, err := readMessage(server, false)
 		// The tag that completes a command starts like its statement.
 		if err != nil || kind == 'C' && p.hits(cString(message[5:]), true) {
 			return
+		}
+		if each := p.each.Load(); each > 0 && kind == 'D' {
+			if rows++; rows%each == 0 {
+				time.Sleep(p.pause)
+			}
 		}
 		if err := p.forward(client, message); err != nil {
 			return

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -22,8 +23,9 @@ const (
 	searchBudget = 100_000
 	// fetchSize is how many plants are fetched at once.
 	fetchSize = 1000
-	// sortedFetchSize is how many are fetched at once for an order by name.
-	sortedFetchSize = 5000
+	// sortedFetchSize is how many are fetched at once for an order by name: the server may be far away, and a
+	// million are read.
+	sortedFetchSize = 50_000
 	// maxDrain is how many bytes of rows that nobody wants are read, so that their connection
 	// can be used again. Beyond that a new one is cheaper.
 	maxDrain = 4 << 20
@@ -131,13 +133,7 @@ func (s *Store) Decide(ctx context.Context, batch []plantstore.Write) ([]plantst
 // plants may close the connection.
 func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, error) {
 	if q.Order.ByName() {
-		return read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) (page plantstore.Page, err error) {
-			err = inSnapshot(ctx, c, func() error {
-				page, err = listByName(ctx, c, q)
-				return err
-			})
-			return page, err
-		})
+		return s.listByName(ctx, q)
 	}
 	page, err := read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) (page plantstore.Page, err error) {
 		b := rules.NewPageBuilder(q, searchBudget)
@@ -168,8 +164,39 @@ func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 	return page, err
 }
 
-// listByName returns one page of a query by name, in a snapshot.
-func listByName(ctx context.Context, c *pgx.Conn, q plantstore.Query) (plantstore.Page, error) {
+// listByName returns one page of a query by name. It may take longer than another call, but no longer than
+// a call waits for a server.
+func (s *Store) listByName(ctx context.Context, q plantstore.Query) (page plantstore.Page, err error) {
+	limited, cancel := context.WithTimeout(ctx, s.opts.StoreTimeout)
+	defer cancel()
+	err = s.retry(limited, func() error {
+		return s.withProgress(limited, s.list, func(ctx context.Context, c *pgx.Conn, timeout *time.Timer) error {
+			return inSnapshot(ctx, c, func() error {
+				page, err = s.sortByName(ctx, c, timeout, q)
+				return err
+			})
+		})
+	})
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && !errors.Is(err, plantstore.ErrUnavailable) {
+		err = fmt.Errorf("%w: the plants to sort could not be read within %s: %w", plantstore.ErrUnavailable, s.opts.StoreTimeout, err)
+	}
+	return page, err
+}
+
+// withProgress is withConn for reads of many plants, which take as long as they come: the timer ends a wait
+// for the server. f resets it with each plant.
+func (s *Store) withProgress(ctx context.Context, p *pool, f func(ctx context.Context, c *pgx.Conn, timeout *time.Timer) error) error {
+	return s.withConn(ctx, p, 0, func(ctx context.Context, c *pgx.Conn) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		timeout := time.AfterFunc(s.callTimeout, cancel)
+		defer timeout.Stop()
+		return f(ctx, c, timeout)
+	})
+}
+
+// sortByName returns one page of a query by name, in a snapshot.
+func (s *Store) sortByName(ctx context.Context, c *pgx.Conn, timeout *time.Timer, q plantstore.Query) (plantstore.Page, error) {
 	b, err := rules.NewNamePageBuilder(q)
 	if err != nil {
 		return plantstore.Page{}, err
@@ -190,7 +217,11 @@ func listByName(ctx context.Context, c *pgx.Conn, q plantstore.Query) (plantstor
 			return plantstore.Page{}, err
 		}
 	}
-	if err := each(ctx, c, unsorted, sortedFetchSize, b.Add); err != nil {
+	add := func(p plantstore.StoredPlant) bool {
+		timeout.Reset(s.callTimeout)
+		return b.Add(p)
+	}
+	if err := each(ctx, c, unsorted, sortedFetchSize, add); err != nil {
 		return plantstore.Page{}, err
 	}
 	return b.Page()
@@ -211,12 +242,7 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 	yielded, stopped := false, false
 	var err error
 	s.retry(ctx, func() error {
-		err = s.withConn(ctx, s.export, 0, func(ctx context.Context, c *pgx.Conn) error {
-			ctx, cancel := context.WithCancel(ctx)
-			defer cancel()
-			// Only the wait for the server is limited, not the consumer's time.
-			timeout := time.AfterFunc(s.callTimeout, cancel)
-			defer timeout.Stop()
+		err = s.withProgress(ctx, s.export, func(ctx context.Context, c *pgx.Conn, timeout *time.Timer) error {
 			return inSnapshot(ctx, c, func() error {
 				if at != nil {
 					state, err := readLogState(ctx, c)
@@ -226,7 +252,7 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 					*at = plantstore.Position{Store: state.Store, Seq: state.Last, Time: state.time}.Cursor()
 				}
 				one := func(p plantstore.StoredPlant) bool {
-					timeout.Stop()
+					timeout.Stop() // the consumer's time is not limited
 					if matches(p.Plant) {
 						yielded = true
 						stopped = !yield(p)
@@ -235,7 +261,7 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 					return !stopped
 				}
 				if q.Order.ByName() {
-					return rules.ScanByName(q, one, func(q plantstore.Query) (plantstore.Page, error) { return listByName(ctx, c, q) })
+					return rules.ScanByName(q, one, func(q plantstore.Query) (plantstore.Page, error) { return s.sortByName(ctx, c, timeout, q) })
 				}
 				return each(ctx, c, q, fetchSize, one)
 			})
