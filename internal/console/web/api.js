@@ -6,6 +6,7 @@ import { createSession } from './session.js';
 
 const SLOW = 2500;
 const TIMEOUT = 30_000;
+const REQUESTS = 10; // for tags: each gives up after a while if few match
 
 const base = /** @type {HTMLMetaElement} */ (document.querySelector('meta[name="plantstore-base"]')).content;
 
@@ -75,9 +76,10 @@ export function forgetNames() {
 // Failure is a failed call. Its message is for the user. Its status is 0 if there was
 // no response.
 export class Failure extends Error {
-  constructor(/** @type {number} */ status, /** @type {string} */ message) {
+  constructor(/** @type {number} */ status, /** @type {string} */ message, code = '') {
     super(message);
     this.status = status;
+    this.code = code; // the number of the error, if the server sent one
   }
 }
 
@@ -121,6 +123,7 @@ export function onUnauthorized(/** @type {typeof unauthorized} */ f) {
  * @property {string} name
  * @property {string} [tag]
  * @property {string} [version]
+ * @property {string} [updated]
  */
 
 /**
@@ -183,24 +186,31 @@ export function classify(err, signal, timeout) {
 
 /**
  * listOf returns what is on one page of a list, the query of the next page, from the Link
- * header, or null on the last page, the position in the log and the time of the server.
+ * header, or null on the last page, the position in the log, the time of the server and how many
+ * there are on all pages, if the query asks for that.
  * @param {string} url
  * @param {Options} options
- * @returns {Promise<{items: any[], next: string | null, cursor: string, date: string}>}
+ * @returns {Promise<{items: any[], next: string | null, cursor: string, date: string, total: string}>}
  */
 async function listOf(url, options) {
   const { response, json } = await call('GET', url, { headers: { Accept: 'application/json' }, ...options });
   const link = /<([^>]*)>\s*;\s*rel="next"/.exec(response.headers.get('Link') ?? '');
   const header = (/** @type {string} */ name) => response.headers.get(name) ?? '';
-  return { items: json(), next: link && new URL(link[1], url).search, cursor: header('Plantstore-Cursor'), date: header('Date') };
+  return {
+    items: json(),
+    next: link && new URL(link[1], url).search,
+    cursor: header('Plantstore-Cursor'),
+    date: header('Date'),
+    total: header('Plantstore-Count'),
+  };
 }
 
 // failure returns the Failure for an error response, with the server's message if it has
 // one.
 export function failure(/** @type {Response} */ { status, headers }, /** @type {string} */ text) {
-  let message = '';
+  let [message, code] = ['', ''];
   try {
-    message = parse(text).message ?? '';
+    ({ message = '', error: code = '' } = parse(text));
   } catch {
     // Not an Error from Plantstore: a proxy responded.
   }
@@ -212,7 +222,7 @@ export function failure(/** @type {Response} */ { status, headers }, /** @type {
   if (status === 401) {
     unauthorized(message);
   }
-  return new Failure(status, message);
+  return new Failure(status, message, code);
 }
 
 /** @param {any} err */
@@ -251,16 +261,25 @@ export async function histogram({ since, until, buckets }, options) {
 }
 
 /**
- * listTags returns the first tags with this prefix, those of the most plants first.
+ * listTags returns the first tags that contain these words, in any case: this very text first, and
+ * then those of the most plants.
  * @typedef {{tag: string, plants: string, more?: boolean}} TagCount
- * @param {string} prefix
+ * @param {string} q
  * @param {Options} options
  * @returns {Promise<TagCount[]>}
  */
-export async function listTags(prefix, options) {
-  const query = new URLSearchParams({ limit: '1000', ...(prefix && { prefix }) });
-  const { items } = await listOf(`${API}/tags?${query}`, options);
-  return items.sort((/** @type {TagCount} */ a, /** @type {TagCount} */ b) => Number(b.plants) - Number(a.plants));
+export async function listTags(q, options) {
+  /** @type {TagCount[]} */
+  const items = [];
+  /** @type {string | null} */
+  let next = `?${new URLSearchParams({ limit: '1000', ...(q.trim() && { q }) })}`;
+  for (let i = 0; next && items.length === 0 && i < REQUESTS; i++) {
+    const page = await listOf(`${API}/tags${next}`, options);
+    items.push(...page.items);
+    ({ next } = page);
+  }
+  const rank = (/** @type {TagCount} */ { tag, plants }) => (q && tag === q ? Infinity : Number(plants));
+  return items.sort((a, b) => rank(b) - rank(a));
 }
 
 /** about returns what the server says about itself. @param {Options} options */

@@ -31,7 +31,7 @@ import { forget, go, start, state } from './route.js';
 import { format, parse } from './state.js';
 import { stopExport } from './export.js';
 import { startImport, stopImport } from './import.js';
-import { forgetUndo, undoLast } from './undo.js';
+import { forgetUndo, resumeUndo, undoLast } from './undo.js';
 import { poll, sleep } from './wait.js';
 
 /**
@@ -168,6 +168,7 @@ async function enter() {
   $('console').hidden = false;
   $('sign-out').hidden = false;
   startAlerts();
+  resumeUndo();
   if (resumed) {
     open?.module.refresh?.();
     return;
@@ -263,6 +264,7 @@ $('sign-out').addEventListener('click', () => {
   }
 });
 $('help').addEventListener('click', () => keys.showModal());
+$('undo').addEventListener('click', undoLast);
 $('skip').addEventListener('click', (event) => {
   event.preventDefault(); // the hash is the state
   $('console').focus();
@@ -275,6 +277,7 @@ startImport(() => open?.module.refresh?.());
 if (await session.join()) {
   enter();
 } else {
+  forgetUndo();
   showSignIn('');
 }
 session.follow(enter, () => $('console').hidden || leave());

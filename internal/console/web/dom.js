@@ -101,6 +101,7 @@ export function when(at, said) {
  * @typedef {object} Toast
  * @property {() => void} close
  * @property {(text: string) => void} say
+ * @property {(share: number) => void} fill shows how much is done, from 0 to 1
  */
 
 /**
@@ -110,6 +111,7 @@ export function when(at, said) {
  * @param {object} [options]
  * @param {boolean} [options.bad]
  * @param {boolean} [options.keep]
+ * @param {boolean} [options.bar] whether it has a bar that can be filled
  * @param {[string, () => void, string?][]} [options.actions] what each is called, does, and its id in tests
  * @param {number} [options.seconds]
  * @param {() => void} [options.onclose]
@@ -117,9 +119,13 @@ export function when(at, said) {
  * @returns {Toast}
  */
 export function toast(message, options = {}) {
-  const { bad = false, keep = bad, actions = [], seconds, onclose = () => {}, closeLabel = 'Dismiss' } = options;
+  const { bad = false, keep = bad, bar = false, actions = [], seconds, onclose = () => {}, closeLabel = 'Dismiss' } = options;
   const text = h('span', {}, message);
   const element = h('div', { class: `toast${bad ? ' bad' : ''}${keep ? '' : ' brief'}`, 'data-testid': 'toast' }, text);
+  const progress = h('progress', { 'aria-label': message, value: 0 });
+  if (bar) {
+    element.append(progress);
+  }
   const close = () => element.remove();
   for (const [name, run, id] of actions) {
     element.append(h('button', { class: 'text', 'data-testid': id, onclick: () => { close(); run(); } }, name));
@@ -133,7 +139,7 @@ export function toast(message, options = {}) {
   if (limit > 0) {
     expire(element, limit * 1000, close);
   }
-  return { close, say: (words) => { text.textContent = words; } };
+  return { close, say: (words) => { text.textContent = words; }, fill: (share) => { progress.value = share; } };
 }
 
 // expire closes a message after a while, but not while the user points at it or is in it.

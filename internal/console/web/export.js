@@ -8,7 +8,7 @@ import { openForm } from './parts.js';
 
 /**
  * @typedef {'csv' | 'spreadsheet' | 'ndjson' | 'json'} ExportFormat
- * @typedef {{q?: string, tag?: string}} Filters
+ * @typedef {URLSearchParams} Filters
  */
 
 /** @type {[ExportFormat, string, string][]} */
@@ -19,7 +19,7 @@ const FORMATS = [
   ['json', 'JSON', 'One array.'],
 ];
 
-const filtered = (/** @type {Filters} */ filters) => Object.keys(filters).length > 0;
+const filtered = (/** @type {Filters} */ filters) => filters.size > 0;
 
 /** @type {AbortController | null} */
 let exporting = null;
@@ -107,7 +107,7 @@ async function pick(name, stop) {
  */
 async function read(format, filters, signal) {
   const headers = { Accept: format === 'csv' ? 'text/csv' : 'application/x-ndjson' };
-  const response = await request('GET', `${PLANTS}?${new URLSearchParams(filters)}`, { headers, signal });
+  const response = await request('GET', `${PLANTS}?${filters}`, { headers, signal });
   if (!response.ok) {
     throw failure(response, await response.text());
   }
@@ -198,7 +198,7 @@ function tell(/** @type {any} */ err, /** @type {AbortSignal} */ signal) {
 // fileName names the file after the filters and the day.
 function fileName(/** @type {ExportFormat} */ format, /** @type {Filters} */ filters) {
   const word = (/** @type {string} */ text) => text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, '-').replace(/^-|-$/g, '').slice(0, 40);
-  const words = Object.values(filters).map(word);
+  const words = [...filters].map(([name, text]) => word(name === 'untagged' ? name : text));
   const extension = format === 'spreadsheet' ? 'csv' : format;
   return `${['plants', ...words.filter(Boolean), new Date().toISOString().slice(0, 10)].join('-')}.${extension}`;
 }

@@ -65,7 +65,7 @@ export async function follow(from, signal, take, lost, filter) {
           at = id ? { after: id } : at;
           if (data) {
             const event = parse(data);
-            events.push(event.plant ? { ...event, plant: { ...event.plant, version: event.version } } : event);
+            events.push(event.plant ? { ...event, plant: { ...event.plant, version: event.version, updated: event.time } } : event);
             timer ??= setTimeout(hand, TOGETHER);
           }
           if (events.length >= MANY) {

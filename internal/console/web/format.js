@@ -43,6 +43,9 @@ export function shorten(text, max) {
   return text.length > max ? `${text.slice(0, max).toWellFormed()}…` : text;
 }
 
+/** plain returns a text without the diacritics that can be taken off its letters. @param {string} text */
+export const plain = (text) => text.normalize('NFD').replace(/[\u0300-\u036f]/g, '');
+
 /**
  * hasWords reports whether a name contains every word of a search, as the server decides it:
  * in any order, ignoring case and diacritics.
@@ -50,7 +53,6 @@ export function shorten(text, max) {
  * @param {string} q
  */
 export function hasWords(name, q) {
-  const plain = (/** @type {string} */ text) => text.normalize('NFD').replace(/[\u0300-\u036f]/g, '');
   const text = plain(name);
   return plain(q).split(/\p{White_Space}+/u).every((word) => new RegExp(word.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&'), 'iu').test(text));
 }

@@ -1,18 +1,14 @@
-// The list of plants without its looks: what is wanted, loaded, selected and live. Who draws
-// it subscribes to it. It touches no DOM.
+// The list of plants without its looks: what is wanted, loaded and live. Who draws it subscribes
+// to it. It touches no DOM. Which plants are selected is in selection.js.
 
-import { about, aborted, allows, listPlants, listTags } from './api.js';
+import { about, aborted, allows, listPlants } from './api.js';
 import { follow } from './feed.js';
-import { hasWords } from './format.js';
+import { merge } from './merge.js';
 import { wholeNumber } from './state.js';
 
 const PAGE = 50;
 const OVERLAP = 5000; // in which a change may arrive before or after the table that has it
 const FADE = 10_000; // after which a changed plant is no longer marked
-const COUNTED = 1000; // matches of a search
-const REQUESTS = 10; // to count them: a search in a large store takes its time
-const LARGE_PAGE = 1000;
-export const MOST = 10_000; // plants that can be selected at once
 
 /**
  * @typedef {import('./api.js').Plant} Plant
@@ -20,8 +16,10 @@ export const MOST = 10_000; // plants that can be selected at once
  *
  * @typedef {object} List what others read and only this module changes
  * @property {string} q the plants that are wanted: words in their name
- * @property {string} tag
- * @property {string} after an id before all of them
+ * @property {string[]} tags
+ * @property {string} untagged
+ * @property {string} order
+ * @property {string} after a position before all of them
  * @property {number | null} before how many plants are on the pages before, if that is known
  * @property {string} query of the page that is wanted, or empty if there is none
  * @property {string} loaded the query of plants
@@ -32,8 +30,9 @@ export const MOST = 10_000; // plants that can be selected at once
  * @property {bigint | null} total of all plants, if the server says so
  * @property {string} current the id of the row that has the focus, or will get it
  * @property {{n: number, more: boolean} | null} matches how many plants match the filters, as far as they are counted
+ * @property {number | null} searched percentage of the ids in the store, if it is known
  * @property {Map<string, Plant>} selected by id
- * @property {number | null} selecting how many plants have been found so far to select them all
+ * @property {string} anchor the id of the plant where a range of the selection begins
  * @property {Set<string>} created ids of plants that belong to this page, but are not on it yet
  * @property {Set<string>} changed ids of plants that have changed a moment ago
  * @property {Set<string>} deleted ids of plants that are on this page, but no longer in the store
@@ -42,7 +41,9 @@ export const MOST = 10_000; // plants that can be selected at once
 /** @returns {List} */
 const nothing = () => ({
   q: '',
-  tag: '',
+  tags: [],
+  untagged: '',
+  order: '',
   after: '',
   before: 0,
   query: '',
@@ -54,8 +55,9 @@ const nothing = () => ({
   total: null,
   current: '',
   matches: null,
+  searched: null,
   selected: new Map(),
-  selecting: null,
+  anchor: '',
   created: new Set(),
   changed: new Set(),
   deleted: new Set(),
@@ -73,11 +75,10 @@ const subscribers = new Set();
  */
 export const subscribe = (draw) => subscribers.add(draw);
 
-const notify = (/** @type {LogEvent[]} */ events = []) => subscribers.forEach((draw) => draw(events));
+export const notify = (/** @type {LogEvent[]} */ events = []) => subscribers.forEach((draw) => draw(events));
 
 const work = { // what runs
   load: new AbortController(),
-  select: new AbortController(),
   feed: new AbortController(),
   following: false,
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -87,27 +88,24 @@ const work = { // what runs
   /** @type {{at: number, events: LogEvent[]}[]} */
   recent: [], // the last changes
   done: Promise.resolve(),
-  anchor: '', // the id of the plant where a range of the selection begins
 };
 
 /**
  * show loads the page of plants, unless it is the one that is wanted already. Another search
  * forgets the selection. White space alone is no search. It reports whether it loads.
- * @param {{q: string, tag: string, after: string, before: number | null}} wanted
+ * @param {Pick<List, 'q' | 'tags' | 'untagged' | 'order' | 'after' | 'before'>} wanted
  */
-export function show({ q: text, tag, after, before }) {
-  const q = text.trim() && text;
-  const search = new URLSearchParams({ limit: String(PAGE), ...(after && { after }), ...(q && { q }), ...(tag && { tag }) });
-  const query = `?${search}`;
-  list.before = before;
+export function show({ q, tags, untagged, order, after, before }) {
+  const last = `${filters()}`;
+  Object.assign(list, { q: q.trim() && q, tags, untagged, order, after, before });
+  const query = queryOf({ limit: `${PAGE}`, ...(order && { order }), ...(after && { after }) });
   if (query === list.query) {
     return false;
   }
-  if (q !== list.q || tag !== list.tag) {
-    work.select.abort();
+  if (`${filters()}` !== last) {
     Object.assign(list, { matches: null, selected: new Map() });
   }
-  Object.assign(list, { q, tag, after, query, current: '' });
+  Object.assign(list, { query, current: '' });
   reload();
   return true;
 }
@@ -115,18 +113,24 @@ export function show({ q: text, tag, after, before }) {
 /** close forgets the list and stops what runs. */
 export function close() {
   work.load.abort();
-  work.select.abort();
   work.feed.abort();
   clearTimeout(work.counting);
   work.fading.forEach((timer) => clearTimeout(timer));
-  Object.assign(work, { following: false, counting: undefined, fading: new Map(), recent: [], anchor: '' });
+  Object.assign(work, { following: false, counting: undefined, fading: new Map(), recent: [] });
   Object.assign(list, nothing());
 }
 
-/** filters returns the query parameters of the search. @returns {{q?: string, tag?: string}} */
-export const filters = () => ({ ...(list.q && { q: list.q }), ...(list.tag && { tag: list.tag }) });
+/** filters returns the query parameters of the search. */
+export function filters() {
+  const { q, tags, untagged } = list;
+  const all = [...(q ? [['q', q]] : []), ...tags.map((tag) => ['tag', tag]), ...(untagged ? [['untagged', 'true']] : [])];
+  return new URLSearchParams(all);
+}
 
-export const filtered = () => list.q !== '' || list.tag !== '';
+export const filtered = () => filters().size > 0;
+
+/** queryOf returns a query for plants that match the filters. @param {Record<string, string>} more parameters */
+export const queryOf = (more) => `?${new URLSearchParams([...filters(), ...Object.entries(more)])}`;
 
 /** loaded returns when the page that is wanted has been loaded. */
 export const loaded = () => work.done;
@@ -163,7 +167,7 @@ async function load(/** @type {string | undefined} */ changed) {
     if (changed) {
       mark(changed);
     }
-    merge(work.recent.filter(({ at }) => at >= began).flatMap(({ events }) => events)); // the page has the older ones
+    merge(list, work.recent.filter(({ at }) => at >= began).flatMap(({ events }) => events)).forEach(mark); // the page has the older ones
   } catch (err) {
     if (aborted(err)) {
       return;
@@ -190,8 +194,11 @@ async function readPage(/** @type {AbortSignal} */ signal) {
     notify();
   };
   let next = list.query;
+  list.searched = null;
   /** @type {Plant[]} */
   const plants = [];
+  /** @type {Promise<bigint[]> | null} */
+  let ends = null;
   for (;;) {
     const response = await listPlants(next, { signal, slow });
     signal.throwIfAborted(); // the response may have been there already
@@ -203,8 +210,23 @@ async function readPage(/** @type {AbortSignal} */ signal) {
     next = withLimit(response.next, PAGE - plants.length);
     take([...plants], next);
     list.status = 'searching';
+    ends ??= readEnds(signal);
+    list.searched = share(await ends, next);
     notify();
   }
+}
+
+// readEnds returns the first and the last id of the store, in the order of the list.
+async function readEnds(/** @type {AbortSignal} */ signal) {
+  const orders = list.order === '-id' ? ['-id', 'id'] : ['id', '-id'];
+  const pages = await Promise.all(orders.map((order) => listPlants(`?limit=1&order=${order}`, { signal })));
+  return pages.flatMap(({ items }) => items.map(({ id }) => BigInt(id)));
+}
+
+/** share returns which percentage of the ids is before a position. @param {bigint[]} ends @param {string} query */
+function share([first, last], query) {
+  const at = wholeNumber(new URLSearchParams(query).get('after') ?? '');
+  return at && first !== last ? Math.min(Math.max(Number((BigInt(at) - first) * 100n / (last - first)), 0), 100) : null;
 }
 
 // take makes these the plants of the page. Those that have left it are no longer selected.
@@ -239,28 +261,20 @@ async function countAll(/** @type {AbortSignal} */ signal) {
   }
 }
 
-// countMatches counts the plants that match the filters: up to COUNTED, and with a bounded
-// number of requests.
+// countMatches counts the plants that match the filters: all of them are here, or the server counts.
 async function countMatches(/** @type {AbortSignal} */ signal) {
-  const last = list.before === null ? null : list.before + list.plants.length;
-  if (!filtered() || last === null) {
+  if (!filtered()) {
     return;
   }
-  let n = last;
-  let { next } = list;
+  if (!list.next && list.before !== null) {
+    list.matches = { n: list.before + list.plants.length, more: false };
+    notify();
+    return;
+  }
   try {
-    if (next && !list.q && last < COUNTED) { // the server counts tags
-      const found = (await listTags(list.tag, { signal })).find(({ tag }) => tag === list.tag);
-      n = Math.max(n, Number(found?.plants ?? 0));
-      next = found?.more ? next : null;
-    }
-    for (let i = 0; next && list.q && n <= COUNTED && i < REQUESTS; i++) {
-      const page = await listPlants(withLimit(next, COUNTED + 1 - n), { signal });
-      n += page.items.length;
-      next = page.next;
-    }
+    const { total } = await listPlants(queryOf({ limit: '1', count: 'true' }), { signal });
     signal.throwIfAborted();
-    list.matches = { n: Math.max(last, Math.min(n, COUNTED)), more: next !== null || n > Math.max(last, COUNTED) };
+    list.matches = total === '?' ? null : { n: Number.parseInt(total, 10), more: total.endsWith('+') };
     notify();
   } catch {
     // The number shown stays.
@@ -286,7 +300,7 @@ function watch(/** @type {string} */ date) {
 function arrive(/** @type {LogEvent[]} */ events) {
   const now = performance.now();
   work.recent = [...work.recent.filter(({ at }) => now - at < OVERLAP), { at: now, events }];
-  merge(events);
+  merge(list, events).forEach(mark);
   notify(events);
   if (list.plants.length === 0 && list.created.size > 0) {
     reload();
@@ -301,35 +315,6 @@ function arrive(/** @type {LogEvent[]} */ events) {
   }, 1000);
 }
 
-// merge applies changes to the page. Nothing jumps: no plant comes or goes.
-function merge(/** @type {LogEvent[]} */ events) {
-  for (const { type, plant } of events.filter((event) => event.plant)) {
-    const at = list.plants.findIndex(({ id }) => id === plant.id);
-    if (type === 'plant.deleted') {
-      list.created.delete(plant.id);
-      if (at >= 0) {
-        list.deleted.add(plant.id);
-      }
-    } else if (at >= 0) {
-      replace(at, plant);
-    } else if (belongs(plant)) {
-      list.created.add(plant.id);
-    }
-  }
-}
-
-function replace(/** @type {number} */ at, /** @type {Plant} */ plant) {
-  const { name, tag } = list.plants[at];
-  list.plants[at] = plant;
-  if (list.selected.has(plant.id)) {
-    list.selected.set(plant.id, plant);
-  }
-  if (!list.deleted.delete(plant.id) && name === plant.name && tag === plant.tag) {
-    return;
-  }
-  mark(plant.id);
-}
-
 function mark(/** @type {string} */ id) {
   clearTimeout(work.fading.get(id));
   list.changed.add(id);
@@ -340,13 +325,6 @@ function mark(/** @type {string} */ id) {
   }, FADE));
 }
 
-// belongs reports whether a plant would be on this page.
-function belongs(/** @type {Plant} */ { id, name, tag }) {
-  const last = list.plants.at(-1)?.id;
-  return hasWords(name, list.q) && (!list.tag || tag === list.tag)
-    && (!list.after || BigInt(id) > BigInt(list.after)) && (!list.next || last === undefined || BigInt(id) < BigInt(last));
-}
-
 /** setCurrent makes this the row that has the focus, or will get it. @param {string} id */
 export function setCurrent(id) {
   if (id !== list.current) {
@@ -355,96 +333,12 @@ export function setCurrent(id) {
   }
 }
 
-/** select selects these plants, and no others. @param {Plant[]} plants */
-export function select(plants) {
-  list.selected = new Map(plants.map((plant) => [plant.id, plant]));
-  notify();
-}
-
-// put selects plants of this page, or no longer.
-function put(/** @type {Plant[]} */ plants, /** @type {boolean} */ on) {
-  for (const plant of plants) {
-    if (on) {
-      list.selected.set(plant.id, plant);
-    } else {
-      list.selected.delete(plant.id);
-    }
-  }
-  notify();
-}
-
-/** selectPage selects all plants of this page, or none of them. @param {boolean} on */
-export const selectPage = (on) => put(list.plants, on);
-
-const position = (/** @type {string} */ id) => list.plants.findIndex((plant) => plant.id === id);
-
-/**
- * toggle selects a plant of this page, or no longer; with range also those between it and
- * the last one that was toggled.
- * @param {string} id
- * @param {boolean} [range]
- */
-export function toggle(id, range = false) {
-  const to = position(id);
-  const from = range && position(work.anchor) >= 0 ? position(work.anchor) : to;
-  work.anchor = id;
-  put(list.plants.slice(Math.min(from, to), Math.max(from, to) + 1), !list.selected.has(id));
-}
-
-/**
- * extend moves the end of a range of selected plants from one row to the next, and begins a
- * range if there is none.
- * @param {string} from
- * @param {string} to
- */
-export function extend(from, to) {
-  if (!list.selected.has(from) || position(work.anchor) < 0) {
-    work.anchor = from;
-  }
-  const distance = (/** @type {string} */ id) => Math.abs(position(id) - position(work.anchor));
-  const shrinks = distance(to) < distance(from);
-  put(list.plants.filter(({ id }) => (shrinks ? id === from : id === from || id === to)), !shrinks);
-}
-
-/**
- * selectMatches selects all plants that match the filters, on all pages, up to MOST. The
- * selection stays as it is if that fails or is stopped.
- */
-export async function selectMatches() {
-  work.select.abort();
-  work.select = new AbortController();
-  const { signal } = work.select;
-  const found = new Map();
-  /** @type {string | null} */
-  let next = `?${new URLSearchParams({ limit: String(LARGE_PAGE), ...filters() })}`;
-  list.selecting = 0;
-  notify();
-  try {
-    while (next && found.size < MOST) {
-      const page = await listPlants(next, { signal });
-      signal.throwIfAborted();
-      page.items.slice(0, MOST - found.size).forEach((plant) => found.set(plant.id, plant));
-      next = page.next;
-      list.selecting = found.size;
-      notify();
-    }
-    list.selected = found;
-  } finally {
-    if (work.select.signal === signal) {
-      list.selecting = null;
-      notify();
-    }
-  }
-}
-
-export const stopSelecting = () => work.select.abort();
-
 /**
  * freeID suggests an id for a new plant: the one after the last plant, if that is on this
  * page.
  */
 export function freeID() {
-  if (list.loaded !== list.query || filtered() || list.next) {
+  if (list.loaded !== list.query || filtered() || list.order || list.next) {
     return '';
   }
   const last = list.plants.at(-1);
@@ -456,6 +350,6 @@ export function freeID() {
 
 /** neighbour returns the id of the plant after this one, or before it if it is the last. @param {string} id */
 export function neighbour(id) {
-  const at = position(id);
+  const at = list.plants.findIndex((plant) => plant.id === id);
   return (list.plants[at + 1] ?? list.plants[at - 1])?.id ?? '';
 }

@@ -1,8 +1,8 @@
 // The live metrics: small charts of the last minute from /metrics.
 
-import { allows, metrics } from './api.js';
+import { metrics } from './api.js';
 import { chart } from './chart.js';
-import { $, h } from './dom.js';
+import { h } from './dom.js';
 import { figure } from './format.js';
 import { percentile, rates, sample } from './metrics.js';
 import { poll } from './wait.js';
@@ -58,23 +58,6 @@ export function measure(place, names, signal) {
   });
 }
 
-let running = new AbortController();
-
-// startLive shows the metrics on the page of plants until stopLive, if the token has the scope
-// ops:read.
-export function startLive() {
-  stopLive();
-  $('live').hidden = !allows('ops:read');
-  if (allows('ops:read')) {
-    running = new AbortController();
-    measure($('live'), ['rate', 'commit'], running.signal);
-  }
-}
-
-export function stopLive() {
-  running.abort();
-}
-
 // meter returns a chart of the last minute, the newest value on the right, and a function that
 // adds a value. The text beside it is the newest value, or the one under the pointer.
 function meter(/** @type {string} */ name) {
@@ -112,6 +95,6 @@ function meter(/** @type {string} */ name) {
     values.shift();
     draw();
   };
-  const properties = { id: name, title, 'data-title': title, onpointermove: point, onpointerleave: leave };
+  const properties = { id: name, title, onpointermove: point, onpointerleave: leave };
   return { element: h('figure', properties, h('figcaption', {}, caption), text, place, peak), add };
 }

@@ -78,6 +78,13 @@ export function guardFocus() {
   guard('.bar', COVERS_ALL.matches);
 }
 
+// A click on the veil closes the drawer.
+addEventListener('click', ({ target }) => {
+  if (COVERS.matches && target instanceof HTMLElement && target.matches('html, body, main, .page')) {
+    /** @type {HTMLElement | null} */ (document.querySelector('.drawer:not([hidden]) header button:last-child'))?.click();
+  }
+});
+
 COVERS.addEventListener('change', guardFocus);
 COVERS_ALL.addEventListener('change', guardFocus);
 

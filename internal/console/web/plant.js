@@ -25,7 +25,7 @@ const drawer = {
   /** @type {import('./view.js').Past | null} */
   past: null,
   edit: false, // whether to open the form when the plant has been read
-  removing: false, // whether its deletion has been requested
+  removing: false, // whether its deletion or restoring has been requested
   refused: '', // the JSON of the version that is shown because another could not be changed
   pause: SOON, // before the plant is read again, if it cannot be
   running: new AbortController(),
@@ -314,6 +314,7 @@ async function restoreTo(/** @type {Plant | undefined} */ plant) {
     return;
   }
   tellProblem();
+  drawer.removing = true;
   try {
     const restored = await restore(plant, now);
     if (!running.signal.aborted) {
@@ -325,6 +326,8 @@ async function restoreTo(/** @type {Plant | undefined} */ plant) {
     } else if (err.status !== 401) {
       tellProblem(sentence(err.message));
     }
+  } finally {
+    drawer.removing = false;
   }
 }
 

@@ -1,25 +1,23 @@
 // The page of plants: search, filters, table and selection. It draws what the list has, and
 // what it shows follows from the URL.
 
-import { PLANTS, allows } from './api.js';
+import { allows, listTags } from './api.js';
 import { $, STILL_WAITING, h, icon } from './dom.js';
-import { count, plural, sentence, shorten } from './format.js';
-import {
-  MOST, close, filtered, filters, list, loaded, reload, select, selectMatches, selectPage, show, stopSelecting, subscribe,
-} from './list.js';
-import { startLive, stopLive } from './live.js';
-import { copy, message, tell } from './parts.js';
+import { renderMessage } from './empty.js';
+import { count, plural, shorten } from './format.js';
+import { close, filtered, filters, list, loaded, reload, show, subscribe } from './list.js';
+import { tell } from './parts.js';
 import { cancel, closePlant, editPlant, mayLeave, openID, reloadPlant, showPlant } from './plant.js';
 import { go, memory, state } from './route.js';
 import { mountRows, move, newPlant, openPlant, renderRows, revealRow } from './rows.js';
-import { format, wholeNumber } from './state.js';
+import { MOST, select, selectMatches, selectPage, selecting, stopSelecting } from './selection.js';
+import { byName, format, wholeNumber } from './state.js';
 import { suggestTags } from './suggest.js';
 import { askDelete, askTag } from './undo.js';
 import { openExport } from './export.js';
-import { loadSamples, openImport } from './import.js';
+import { openImport } from './import.js';
 
 const PAUSE = 200;
-const DENSITY = 'plantstore.density';
 
 const search = () => $('search', HTMLInputElement);
 const tagFilter = () => $('tag-filter', HTMLInputElement);
@@ -31,25 +29,21 @@ export const page = {
   title: 'Plants',
   show(root, now) {
     const loads = show({ ...now, before: before() }); // first, so that the server works while the page is drawn
-    const first = !root.firstChild;
-    if (first) {
+    if (!root.firstChild) {
       mount(root);
     }
-    fill(search(), now.q);
-    fill(tagFilter(), now.tag);
-    renderChips(now);
+    if (search().value !== now.q) { // otherwise the cursor would move
+      search().value = now.q;
+    }
+    renderFilters(now);
     renderGoto();
     showPlant(now.id);
     if (loads && now.id) {
       loaded().then(() => setTimeout(() => revealRow(now.id))); // once the page is visible
     }
     render();
-    if (first) { // after the rows
-      loaded().then(() => root.isConnected && startLive());
-    }
   },
   refresh() {
-    startLive();
     reload();
     reloadPlant();
   },
@@ -77,9 +71,9 @@ export const page = {
     return false;
   },
   hide() {
+    stopSelecting();
     close();
     closePlant();
-    stopLive();
   },
 };
 
@@ -90,13 +84,6 @@ subscribe((events) => {
   }
 });
 
-// fill does not move the cursor of somebody who is typing.
-function fill(/** @type {HTMLInputElement} */ field, /** @type {string} */ text) {
-  if (field.value !== text) {
-    field.value = text;
-  }
-}
-
 function mount(/** @type {HTMLElement} */ root) {
   root.append($('plants-page', HTMLTemplateElement).content.cloneNode(true));
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -104,23 +91,21 @@ function mount(/** @type {HTMLElement} */ root) {
   const [words, tag] = [search(), tagFilter()];
   const start = () => {
     clearTimeout(pause);
-    find(words.value, tag.value);
+    find();
   };
   words.addEventListener('input', () => {
     clearTimeout(pause);
     pause = setTimeout(start, PAUSE);
     renderGoto();
   });
-  // A tag must match exactly, so wait until it is complete.
-  tag.addEventListener('change', start);
-  tag.addEventListener('input', () => {
-    if (tag.value === '') {
-      start();
-    }
-  });
-  suggestTags(tag, 'options', start);
+  suggestTags(tag, 'options', () => addTag(tag.value));
+  $('untagged').addEventListener('click', () => refine({ untagged: state().untagged ? '' : 'true' }));
   $('filters').addEventListener('submit', (event) => {
     event.preventDefault();
+    if (document.activeElement === tag && tag.value) {
+      tell(() => findTag(tag.value));
+      return;
+    }
     const id = document.activeElement === words && wholeNumber(words.value);
     if (id) {
       clearTimeout(pause);
@@ -143,43 +128,46 @@ function mount(/** @type {HTMLElement} */ root) {
   button('next').addEventListener('click', () => turnPage('next', nextPage));
   button('previous').addEventListener('click', () => turnPage('previous', previousPage));
   mountRows();
+  for (const name of ['id', 'name']) {
+    $(`sort-${name}`).addEventListener('click', () => sort(name));
+  }
   pickAll().addEventListener('change', () => selectPage(pickAll().checked));
-  $('pick-matches').addEventListener('click', () => (list.selecting === null ? tell(selectMatches) : stopSelecting()));
+  $('pick-matches').addEventListener('click', () => (selecting() === null ? tell(selectMatches) : stopSelecting()));
   $('news').addEventListener('click', () => reload());
   $('clear-chosen').addEventListener('click', () => select([]));
   $('delete-chosen').addEventListener('click', () => askDelete([...list.selected.values()]));
   $('retag-chosen').addEventListener('click', () => askTag([...list.selected.values()]));
-  mountDensity();
 }
 
-// mountDensity makes the rows as dense as the user likes them, in this browser.
-function mountDensity() {
-  const apply = (/** @type {boolean} */ compact) => {
-    $('plants').classList.toggle('compact', compact);
-    $('density').ariaPressed = String(compact);
-  };
-  apply(localStorage.getItem(DENSITY) === 'compact');
-  $('density').addEventListener('click', () => {
-    const compact = !$('plants').matches('.compact');
-    apply(compact);
-    if (compact) {
-      localStorage.setItem(DENSITY, 'compact');
-    } else {
-      localStorage.removeItem(DENSITY);
-    }
-  });
+// refine shows the first page of other plants, with the words in the search field in their name.
+function refine(/** @type {Partial<import('./state.js').State>} */ change, options = {}) {
+  go({ ...state(), q: search().value, after: '', ...change }, options);
 }
 
-// find shows the first page of the plants with these words in their name and this tag. While
-// the user types, the searches are one entry of the browser's history.
-function find(/** @type {string} */ q, /** @type {string} */ tag) {
-  const now = state();
-  if (q !== now.q || tag !== now.tag) {
-    go({ page: 'plants', id: now.id, q, tag }, { replace: q !== now.q && now.q !== '' && q !== '' });
+// find searches. While the user types, the searches are one entry of the browser's history.
+function find() {
+  const [last, q] = [state().q, search().value];
+  if (q !== last) {
+    refine({}, { replace: last !== '' && q !== '' });
   }
 }
 
-const firstPage = () => go({ page: 'plants' });
+// findTag adds the tag that was typed to the filters, or the best that contains its words.
+async function findTag(/** @type {string} */ text) {
+  const [best] = await listTags(text, {});
+  addTag(best?.tag ?? text);
+}
+
+function addTag(/** @type {string} */ tag) {
+  tagFilter().value = '';
+  refine({ tags: [...state().tags, tag] });
+}
+
+// sort shows plants in the order of a column, or in its reverse if they are in that order.
+function sort(/** @type {string} */ column) {
+  const order = (state().order || 'id') === column ? `-${column}` : column;
+  refine({ order: order === 'id' ? '' : order });
+}
 
 // trail is how the user came to this page: the position and the number of plants of each
 // page before it. It is empty after a pasted link.
@@ -225,26 +213,36 @@ function render() {
   renderSelection();
   renderPager();
   renderMessage();
-  $('total').textContent = list.total === null ? '' : plural(list.total, 'plant');
+  $('total').textContent = total();
   $('news').hidden = list.created.size === 0;
   $('news').textContent = `${plural(list.created.size, 'new plant')}. Show`;
 }
 
+function total() {
+  const all = list.total === null ? '' : plural(list.total, 'plant');
+  if (!filtered() || !list.matches) {
+    return all;
+  }
+  const { n, more } = list.matches;
+  return `${count(n)}${more ? '+' : ''} of ${all || 'all plants'}`;
+}
+
 function renderSelection() {
-  const { selected, selecting, plants } = list;
+  const { selected, plants } = list;
+  const found = selecting();
   const here = plants.filter(({ id }) => selected.has(id)).length;
   const all = here > 0 && here === plants.length;
   pickAll().checked = all;
   pickAll().indeterminate = here > 0 && !all;
   $('chosen').hidden = selected.size === 0;
-  $('chosen-count').textContent = selecting !== null
-    ? `Selecting… ${count(selecting)}`
+  $('chosen-count').textContent = found !== null
+    ? `Selecting… ${count(found)}`
     : `${count(selected.size)} selected${selected.size === MOST ? ', the most at once' : ''}`;
   const more = all ? selected.size === plants.length && (list.next || list.after) : here > 0;
-  $('pick-matches').hidden = selecting === null && !more;
-  $('pick-matches').textContent = selecting !== null ? 'Stop' : filtered() ? 'Select all that match' : 'Select all plants';
+  $('pick-matches').hidden = found === null && !more;
+  $('pick-matches').textContent = found !== null ? 'Stop' : filtered() ? 'Select all that match' : 'Select all plants';
   for (const id of ['retag-chosen', 'delete-chosen']) {
-    button(id).disabled = selecting !== null;
+    button(id).disabled = found !== null;
   }
 }
 
@@ -253,8 +251,8 @@ function renderPager() {
   if (list.status === 'slow') {
     $('count').textContent = STILL_WAITING;
   } else if (list.status === 'searching') {
-    const id = new URLSearchParams(list.next ?? '').get('after');
-    $('count').textContent = `Searching… ${count(list.plants.length)} found up to ID ${id}`;
+    const share = list.searched === null ? '' : `, ${list.searched} % of the IDs searched`;
+    $('count').textContent = `Searching… ${count(list.plants.length)} found${share}`;
   } else if (list.plants.length === 0) {
     $('count').textContent = list.status ? 'Loading…' : '';
   } else if (known) {
@@ -265,13 +263,14 @@ function renderPager() {
     button('next').disabled = !list.next;
     $('turn').hidden = !list.after && !list.next;
   }
-  $('pager').hidden = !list.status && (list.failure !== null || !list.query || ($('turn').hidden && list.plants.length === 0));
+  const nothing = list.failure !== null || !list.query || ($('turn').hidden && list.plants.length === 0);
+  $('pager').hidden = nothing && !list.status && list.selected.size === 0;
 }
 
 function range() {
   const what = filtered() ? 'Matches' : 'Plants';
   if (list.before === null) {
-    return `${what} after ID ${list.after}`;
+    return byName(list) ? `${what} of a later page` : `${what} after ID ${list.after}`;
   }
   const last = list.before + list.plants.length;
   const known = filtered() ? list.matches : list.total !== null && { n: list.total, more: false };
@@ -279,14 +278,23 @@ function range() {
   return `${what} ${count(list.before + 1)}–${count(last)} of ${count(n)}${more ? '+' : ''}`;
 }
 
-function renderChips(/** @type {{q: string, tag: string}} */ { q, tag }) {
-  const chip = (/** @type {string} */ name, /** @type {string} */ text, /** @type {{q?: string, tag?: string}} */ without) => {
-    const brief = shorten(text, 60);
-    const onclick = () => go({ ...state(), after: '', ...without });
-    const label = `Remove the filter ${name} ${brief}`;
-    return h('li', {}, h('button', { 'aria-label': label, onclick }, h('span', { dir: 'auto' }, `${name}: ${brief}`), icon('close')));
-  };
-  $('chips').replaceChildren(...(tag ? [chip('Tag', tag, { tag: '' })] : []), ...(q.trim() ? [chip('Name', q, { q: '' })] : []));
+// renderFilters shows the tags that are filtered by, and the order.
+function renderFilters(/** @type {import('./state.js').State} */ { tags, untagged, order }) {
+  $('untagged').ariaPressed = String(untagged !== '');
+  $('chips').replaceChildren(...tags.map((tag) => {
+    const brief = shorten(tag, 60);
+    const onclick = () => {
+      refine({ tags: tags.filter((other) => other !== tag) });
+      tagFilter().focus();
+    };
+    const text = brief ? h('span', { dir: 'auto' }, brief) : h('span', { class: 'blank' }, 'empty');
+    return h('li', {}, h('button', { 'aria-label': `Remove the tag ${brief || 'empty'} from the filters`, onclick }, text, icon('close')));
+  }));
+  for (const column of ['id', 'name']) {
+    const sorted = (order || 'id').replace('-', '') === column;
+    const header = $(`sort-${column}`).closest('th');
+    header?.setAttribute('aria-sort', !sorted ? 'none' : order.startsWith('-') ? 'descending' : 'ascending');
+  }
 }
 
 // renderGoto offers the plant whose id is in the search field.
@@ -296,64 +304,4 @@ function renderGoto() {
   link.hidden = !id;
   link.href = format({ page: 'plants', id });
   link.replaceChildren(`Go to plant ${id}`, h('kbd', {}, 'Enter'));
-}
-
-// renderMessage says why there are no rows. A message that is already shown stays as it is,
-// with the focus in it; so does the last one until the plants that are wanted are there.
-function renderMessage() {
-  $('state').hidden = list.plants.length > 0;
-  const forbidden = !allows('plants:read');
-  $('plants').hidden ||= forbidden;
-  if (list.plants.length > 0 || (list.loaded !== list.query && !forbidden)) {
-    return;
-  }
-  const kind = forbidden ? 'forbidden' : list.failure ? list.failure.message : list.status === 'searching' ? list.status : 'empty';
-  const key = JSON.stringify([kind, list.query, allows('plants:write')]);
-  if ($('state').dataset.key !== key) {
-    $('state').dataset.key = key;
-    $('state').replaceChildren(...messageOf(kind));
-  }
-}
-
-/** @returns {HTMLElement[]} */
-function messageOf(/** @type {string} */ kind) {
-  const { failure } = list;
-  if (kind === 'forbidden') {
-    return [message('Your token cannot list plants', 'It needs the scope plants:read. You can still use everything else that it allows.')];
-  }
-  if (failure) {
-    const title = failure.status === 0 ? 'Server unreachable' : 'Something went wrong';
-    return [message(title, sentence(failure.message), ['Try again', () => reload()])];
-  }
-  if (kind === 'searching') {
-    return [message('Searching…', 'There are many plants. Matches appear here as they are found.')];
-  }
-  const { q, tag, after } = list;
-  if (filtered()) {
-    const parts = [q && `“${shorten(q, 80)}” in its name`, tag && `the tag “${shorten(tag, 80)}”`];
-    return [message('No matches', `No plant has ${parts.filter(Boolean).join(' and ')}.`, ['Show all plants', firstPage])];
-  }
-  if (after) {
-    return [message('This page is empty', 'Its plants have been deleted.', ['Back to the first page', firstPage])];
-  }
-  return allows('plants:write') ? [welcome()] : [message('No plants yet', 'Your token can read plants, but not create them.')];
-}
-
-// welcome is for an empty store.
-function welcome() {
-  const element = message(
-    'No plants yet',
-    'Create the first one, drop a file of plants anywhere on this page, or use the API:',
-    ['New plant', newPlant, 'first'],
-    ['Import', openImport],
-    ['Load 20 sample plants', (event) => loadSamples(/** @type {HTMLElement} */ (event.currentTarget)), 'samples'],
-  );
-  const command = [
-    `curl ${PLANTS} -H "Authorization: Bearer $PLANTSTORE_TOKEN" -H 'Content-Type: application/json'`,
-    `-d '{"id": 1, "name": "Monstera", "tag": "tropical"}'`,
-  ].join(' ');
-  const onclick = () => copy(command, 'Command');
-  const button = h('button', { class: 'tool quiet', title: 'Copy', 'aria-label': 'Copy the command', onclick }, icon('copy'));
-  element.querySelector('p')?.after(h('div', { class: 'snippet' }, h('code', {}, command), button));
-  return element;
 }

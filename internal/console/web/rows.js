@@ -2,10 +2,11 @@
 // arrows move.
 
 import { allows } from './api.js';
-import { $, h, visible } from './dom.js';
+import { $, h, visible, when } from './dom.js';
 import { hue, shorten } from './format.js';
-import { extend, list, setCurrent, toggle } from './list.js';
+import { list, setCurrent } from './list.js';
 import { go, memory, state } from './route.js';
+import { extend, toggle } from './selection.js';
 import { format } from './state.js';
 
 /** @typedef {import('./api.js').Plant} Plant */
@@ -63,9 +64,9 @@ function markRow(/** @type {Element} */ tr, /** @type {string} */ id) {
   tr.querySelectorAll('input').forEach((pick) => { pick.checked = list.selected.has(id); });
 }
 
-const look = (/** @type {Plant} */ { id, name, tag }) => JSON.stringify([format({ ...state(), id }), name, tag]);
+const look = (/** @type {Plant} */ { id, name, tag, updated }) => JSON.stringify([format({ ...state(), id }), name, tag, updated]);
 
-function row(/** @type {Plant} */ { id, name, tag }, /** @type {boolean} */ writes) {
+function row(/** @type {Plant} */ { id, name, tag, updated }, /** @type {boolean} */ writes) {
   const link = h('a', {
     class: 'name', dir: 'auto', href: format({ ...state(), id }), title: name.length > 40 ? shorten(name, 1000) : undefined,
   }, ...(name === '' ? [h('span', { class: 'blank' }, 'empty')] : visible(shorten(name, 300))));
@@ -76,6 +77,7 @@ function row(/** @type {Plant} */ { id, name, tag }, /** @type {boolean} */ writ
     h('td', { role: 'cell', class: 'id' }, id),
     h('td', { role: 'cell', class: 'name-cell' }, link),
     h('td', { role: 'cell', class: 'tag-cell' }, tagCell(tag)),
+    h('td', { role: 'cell', class: 'updated' }, updated ? when(updated) : h('span', { class: 'blank', 'aria-label': 'unknown' }, '–')),
   );
 }
 
@@ -84,7 +86,7 @@ function tagCell(/** @type {string | undefined} */ tag) {
     return h('span', { class: 'blank', 'aria-label': tag === undefined ? 'no tag' : undefined }, tag === undefined ? '–' : 'empty');
   }
   const only = `Only plants tagged ${shorten(tag, 60)}`;
-  const onclick = () => go({ page: 'plants', id: state().id, q: state().q, tag });
+  const onclick = () => go({ ...state(), tags: [tag], untagged: '', after: '' });
   const text = h('span', { dir: 'auto' }, ...visible(shorten(tag, 80)));
   return h('button', { 'class': 'tag', 'data-hue': hue(tag), 'tabindex': '-1', 'title': only, 'aria-label': only, onclick }, text);
 }

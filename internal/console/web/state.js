@@ -6,7 +6,9 @@
  * @property {string} page the name of the page
  * @property {string} id what is open on the page: for plants the exact id in decimal, or new
  * @property {string} q words in the name
- * @property {string} tag
+ * @property {string[]} tags of which a plant has one
+ * @property {string} untagged true for plants without a tag, too
+ * @property {string} order of plants: -id, name or -name; by id if it is empty
  * @property {string} after the position: the last id, or the cursor, before what is shown
  * @property {string} type a type of event
  * @property {string} range a period of time
@@ -17,8 +19,12 @@
  */
 
 /** @type {State} */
-const NOTHING = { page: 'plants', id: '', q: '', tag: '', after: '', type: '', range: '', plant: '', by: '', since: '', until: '' };
-const PARAMETERS = /** @type {const} */ (['tag', 'q', 'after', 'type', 'range', 'plant', 'by', 'since', 'until']);
+const NOTHING = {
+  page: 'plants', id: '', q: '', tags: [], untagged: '', order: '', after: '', type: '', range: '', plant: '', by: '',
+  since: '', until: '',
+};
+const PARAMETERS = /** @type {const} */ (['untagged', 'q', 'order', 'after', 'type', 'range', 'plant', 'by', 'since', 'until']);
+const ORDERS = ['-id', 'name', '-name'];
 
 /**
  * parse returns the state of a hash. Anything it does not know is ignored.
@@ -29,22 +35,27 @@ export function parse(hash) {
   const [path, ...query] = hash.replace(/^#/, '').split('?');
   const [page = NOTHING.page, id = ''] = path.split('/').filter(Boolean).map(decode);
   const parameters = new URLSearchParams(query.join('?'));
-  const state = { ...NOTHING, page, id };
+  const state = { ...NOTHING, page, id, tags: [...new Set(parameters.getAll('tag'))] };
   for (const name of PARAMETERS) {
     state[name] = parameters.get(name) ?? '';
   }
   if (page === 'plants') {
     state.id = id === 'new' ? id : wholeNumber(id);
-    state.after = wholeNumber(state.after);
+    state.order = ORDERS.includes(state.order) ? state.order : '';
+    state.untagged = state.untagged && 'true';
+    state.after = byName(state) ? state.after : wholeNumber(state.after);
   }
   state.plant = wholeNumber(state.plant);
   return state;
 }
 
+/** byName reports whether plants are in an order by name. @param {{order: string}} state */
+export const byName = ({ order }) => order.endsWith('name');
+
 /** format returns the hash of a state. What is missing in the state is empty. @param {Partial<State>} state */
 export function format(state) {
-  const { page, id, ...rest } = { ...NOTHING, ...state };
-  const parameters = new URLSearchParams();
+  const { page, id, tags, ...rest } = { ...NOTHING, ...state };
+  const parameters = new URLSearchParams(tags.map((tag) => ['tag', tag]));
   for (const name of PARAMETERS) {
     if (rest[name]) {
       parameters.set(name, rest[name]);

@@ -1,134 +1,154 @@
-// Changes that can be undone for ten seconds: deleting a plant, and deleting or re-tagging the
-// selected ones, which asks once before it.
+// Changes of many plants at once, in the background, each of them one import; and what undoes them,
+// and the deletion of one plant, until the next change of many.
 
-import { deletePlant, importFile, replacePlant } from './api.js';
-import { h, toast } from './dom.js';
+import { PLANTS, allows, handled, importFile, listPlants, session } from './api.js';
+import { $, h, toast } from './dom.js';
 import { count, plural, sentence, shorten } from './format.js';
 import { plantJSON } from './json.js';
-import { list, reload, select } from './list.js';
+import { list, reload } from './list.js';
 import { field, openForm } from './parts.js';
 import { focusRow } from './rows.js';
+import { select } from './selection.js';
 import { suggestTags } from './suggest.js';
 import { sleep } from './wait.js';
 
-/** @typedef {import('./api.js').Plant} Plant */
-
+const KEY = `plantstore.undo ${PLANTS}`;
+const KEPT = 2_000_000; // characters that a reload keeps: a browser stores 5 million for all pages
+const IDS = 300; // in one request, whose header has a limit
+const NAMED = 5; // plants in a message
 const SECONDS = 10;
-const MANY = 50; // plants of which the progress is shown
-const BATCH = 1000; // deleted plants that one request restores
-const AT_ONCE = 6; // requests, as many as a browser has connections
-const TOLD = 100; // milliseconds between two numbers of the progress
 const PAUSE = 1000; // after the server has said that it gets too many requests
 
-/** @typedef {Plant & {after?: Plant, added?: boolean}} Past a plant as it was, and as it has been changed */
+/**
+ * @typedef {import('./api.js').Plant} Plant
+ * @typedef {'create' | 'replace' | 'delete'} Mode
+ *
+ * @typedef {object} Undo an import that undoes a change
+ * @property {string} text what was changed
+ * @property {Mode} mode
+ * @property {Plant[]} plants as they are again; in replace and delete only while they have the version
+ * @property {string} by whose change it was
+ */
 
-/** @type {{run: () => void, close: () => void} | null} */
-let last = null;
+/** @type {Undo[]} */
+let offers = []; // the last one is undone first
+let closeOffer = () => {};
+let running = new AbortController();
+
+const me = () => JSON.stringify([session.token().id, session.token().issuer, session.token().subject]);
+
+// keep stores the offers for a reload, and reports whether it could.
+function keep() {
+  const text = JSON.stringify(offers);
+  const had = document.activeElement === $('undo');
+  $('undo').hidden = offers.length === 0 || !allows('plants:write');
+  $('undo').title = `Undo: ${offers.at(-1)?.text}`;
+  if (had && $('undo').hidden) {
+    document.querySelector('h1')?.focus();
+  }
+  try {
+    sessionStorage.removeItem(KEY);
+    if (text.length <= KEPT) {
+      sessionStorage.setItem(KEY, text);
+    }
+    return text.length <= KEPT;
+  } catch {
+    return false; // the browser stores no more
+  }
+}
+
+/** resumeUndo offers what the same token could undo before it signed in, or the page was loaded, again. */
+export function resumeUndo() {
+  offers = offers.length > 0 ? offers : JSON.parse(sessionStorage.getItem(KEY) ?? '[]');
+  offers = offers.filter(({ by }) => by === me());
+  keep();
+}
+
+/** forgetUndo ends what runs, and forgets what could be undone. */
+export function forgetUndo() {
+  running.abort();
+  running = new AbortController();
+  closeOffer();
+  offers = [];
+  keep();
+}
+
+/**
+ * offerUndo shows a message with an undo, and offers it on every page after that: an import of these
+ * plants. By default it creates them, where no others are.
+ * @param {string} text
+ * @param {Plant[]} plants
+ * @param {Mode} [mode]
+ * @param {boolean} [bulk] whether earlier changes can no longer be undone
+ */
+export function offerUndo(text, plants, mode = 'create', bulk = false) {
+  offers = [...(bulk ? [] : offers), { text, mode, plants, by: me() }];
+  const limit = keep() ? '' : ' You can undo this until you reload the page.';
+  closeOffer();
+  closeOffer = toast(text + limit, { keep: true, seconds: SECONDS, actions: [['Undo', undoLast, 'undo']] }).close;
+}
 
 /** undoLast undoes what was offered last. It reports whether there was anything. */
 export function undoLast() {
-  const offered = last;
-  last = null;
-  offered?.close();
-  offered?.run();
-  return offered !== null;
+  const undo = offers.pop();
+  if (!undo || !allows('plants:write')) {
+    return false;
+  }
+  closeOffer();
+  keep();
+  restore(undo);
+  return true;
 }
 
-export function forgetUndo() {
-  last?.close();
-  last = null;
+async function restore(/** @type {Undo} */ undo) {
+  const { mode, plants } = undo;
+  const { report, problem } = await send('Restoring', mode, plants);
+  if (report) {
+    const failed = Number(report.failed);
+    const back = plants.length - failed;
+    leftAlone(refused(plants, report), failed);
+    const [is, it] = back === 1 ? ['is', 'it was'] : ['are', 'they were'];
+    if (back > 0) {
+      const subject = plants.length === 1 ? `Plant ${plants[0].id}` : plural(back, 'plant');
+      toast(`${subject} ${is} ${mode === 'delete' ? 'deleted again' : `back as ${it}`}.`);
+    }
+  } else if (problem) {
+    offers.push(undo);
+    keep();
+    toast(`${plural(plants.length, 'plant')} could not be restored: you can try again. ${sentence(problem.message)}`, { bad: true });
+  }
+  reload({ changed: plants[0].id });
 }
 
 /**
- * offerUndo shows a message with an undo. It restores the plants: the changed ones only if they
- * still are as they were after that, and the deleted ones only if nobody has created them since. In
- * the modes replace and delete, it replaces or deletes those that still have their version.
- * @param {string} message
- * @param {Past[]} changed
- * @param {'create' | 'replace' | 'delete'} [mode]
+ * send imports the plants, and shows how far that is. It returns the report, or the problem if the
+ * user has to know of one. It calls next before the message goes.
+ * @param {string} doing
+ * @param {Mode} mode
+ * @param {Plant[]} plants
+ * @param {(show: (share: number) => void) => Promise<void>} [next]
+ * @returns {Promise<{report?: any, problem?: any}>}
  */
-export function offerUndo(message, changed, mode = 'create') {
-  const plants = changed.map((plant) => ({
-    ...plant, ...(mode === 'replace' && { after: plant }), ...(mode === 'delete' && { added: true }),
-  }));
-  const run = () => {
-    last = null;
-    restore(plants);
-  };
-  const shown = toast(message, { keep: true, seconds: SECONDS, actions: [['Undo', run, 'undo']] });
-  last = { run, close: shown.close };
-  const offered = last;
-  setTimeout(() => {
-    last = last === offered ? null : last;
-  }, SECONDS * 1000);
+async function send(doing, mode, plants, next = async () => {}) {
+  const { signal } = running;
+  const body = new Blob(plants.map((plant) => line(mode, plant)), { type: 'application/x-ndjson' });
+  const shown = toast(`${doing} ${plural(plants.length, 'plant')}…`, { keep: true, bar: true });
+  /** @type {{report?: any, problem?: any}} */
+  const result = {};
+  try {
+    const sent = (/** @type {number} */ bytes) => shown.fill(bytes / body.size / 2);
+    result.report = await patiently(() => importFile(body, { mode }, { signal, sent }));
+  } catch (err) {
+    result.problem = handled(err) ? undefined : err;
+  }
+  await next((share) => shown.fill((1 + share) / 2));
+  shown.close();
+  return result;
 }
 
-async function restore(/** @type {Past[]} */ plants) {
-  /** @type {Past[]} */
-  const failed = [];
-  let left = 0; // someone else has changed them
-  let reason = '';
-  let done = 0;
-  const progress = plants.length > MANY ? toast('Restoring…', { keep: true }) : null;
-  const size = plants[0].after || plants[0].added ? 1 : BATCH;
-  const batches = Array.from({ length: Math.ceil(plants.length / size) }, (_, i) => plants.slice(i * size, (i + 1) * size));
-  await each(batches, async (batch) => {
-    const [{ after }] = batch;
-    try {
-      if (after) {
-        await patiently(() => replacePlant(batch[0], after));
-      } else if (batch[0].added) {
-        await patiently(() => deletePlant(batch[0]));
-      } else {
-        const body = new Blob(batch.map((plant) => `${plantJSON(plant)}\n`), { type: 'application/x-ndjson' });
-        const { failed: refused } = await patiently(() => importFile(body));
-        left += Number(refused);
-      }
-    } catch (err) {
-      if (err.status === 412 || err.status === 404) {
-        left++;
-      } else {
-        failed.push(...batch);
-        reason = err.message;
-      }
-    }
-    done += batch.length;
-    progress?.say(`Restoring… ${count(done)} of ${count(plants.length)}`);
-  });
-  progress?.close();
-  await reload({ changed: plants[0].id });
-  if (failed.length > 0) {
-    const text = `${plural(failed.length, 'plant')} could not be restored. ${sentence(reason)}`;
-    toast(text, { bad: true, actions: [['Try again', () => restore(failed)]] });
-  }
-  if (left > 0) {
-    toast(leftAlone(left), { bad: true });
-  }
-  const back = plants.length - left - failed.length;
-  if (back > 0) {
-    const were = plants[0].added ? 'is deleted again' : back === 1 ? 'is back as it was' : 'are back as they were';
-    toast(`${plants.length === 1 ? `Plant ${plants[0].id}` : plural(back, 'plant')} ${were}.`);
-  }
-}
-
-/**
- * each calls f for every item, a few at a time, until the signal.
- * @template T
- * @param {T[]} items
- * @param {(item: T) => Promise<void>} f
- * @param {AbortSignal} [signal]
- */
-async function each(items, f, signal) {
-  const queue = items.values();
-  const work = async () => {
-    for (const item of queue) {
-      await f(item);
-      if (signal?.aborted) {
-        return;
-      }
-    }
-  };
-  await Promise.all(Array.from({ length: AT_ONCE }, work));
+function line(/** @type {Mode} */ mode, /** @type {Plant} */ { id, name, tag, version }) {
+  const members = mode === 'delete' ? `{"id":${id}` : plantJSON({ id, name, tag }).slice(0, -1);
+  return `${members}${mode !== 'create' && version ? `,"if_version":"${version}"` : ''}}\n`;
 }
 
 /**
@@ -150,88 +170,116 @@ async function patiently(f) {
   }
 }
 
+/** refused returns the plants that a report names. @param {Plant[]} plants @param {any} report */
+const refused = (plants, report) => report.errors.map((/** @type {any} */ { line: n }) => plants[Number(n) - 1]);
+
+/**
+ * change changes these plants where they still are as the table shows them, and offers to undo what
+ * came of it. It reads them afterwards: a report has no versions, and does not name all failures.
+ * @param {string} doing what happens to them
+ * @param {string} done what has happened to them
+ * @param {'replace' | 'delete'} mode
+ * @param {Plant[]} plants as they are
+ * @param {(plant: Plant) => Plant} to what one becomes
+ */
+async function change(doing, done, mode, plants, to) {
+  const { signal } = running;
+  let now = new Map();
+  let unread = null;
+  const { report, problem } = await send(doing, mode, plants.map(to), async (show) => {
+    now = await readAll(plants, show).catch((err) => { unread = err; return now; });
+  });
+  if (signal.aborted || (!report && !problem)) {
+    return;
+  }
+  const others = new Set(report && refused(plants, report));
+  const isDone = (/** @type {Plant} */ plant) => {
+    const [is, wanted] = [now.get(plant.id), to(plant)];
+    return !others.has(plant) && (mode === 'delete' ? !is : is?.name === wanted.name && is?.tag === wanted.tag);
+  };
+  const all = unread ? [] : plants.filter(isDone);
+  const changed = all.filter(({ id, version }) => now.get(id)?.version !== version)
+    .map((plant) => ({ ...plant, version: now.get(plant.id)?.version }));
+  const text = `${plural(all.length, 'plant')} ${all.length === 1 ? 'was' : 'were'} ${done}.`;
+  if (changed.length > 0) {
+    offerUndo(text, changed, mode === 'delete' ? 'create' : mode, true);
+  } else if (all.length > 0) {
+    toast(text);
+  }
+  if (problem || unread) {
+    const known = unread ? `It is not known which plants were ${done}.` : `Not every plant was ${done}.`;
+    toast(`${known} ${sentence((problem ?? unread).message)}`, { bad: true });
+  } else {
+    const did = new Set(all);
+    leftAlone(plants.filter((plant) => !did.has(plant)));
+  }
+  reload({ changed: changed[0]?.id });
+}
+
+// readAll returns those of these plants that exist, by id.
+async function readAll(/** @type {Plant[]} */ plants, /** @type {(share: number) => void} */ show) {
+  const found = new Map();
+  for (let i = 0; i < plants.length; i += IDS) {
+    let query = `?id=${plants.slice(i, i + IDS).map(({ id }) => id)}`;
+    while (query) {
+      const { items, next } = await patiently(() => listPlants(query, { signal: running.signal }));
+      items.forEach((plant) => found.set(plant.id, plant));
+      query = next ?? '';
+    }
+    show(i / plants.length);
+  }
+  return found;
+}
+
+// named returns plants by name, for a message.
+function named(/** @type {Plant[]} */ plants) {
+  const names = plants.slice(0, NAMED).map(({ id, name }) => (name ? `${shorten(name, 40)} (${id})` : `plant ${id}`));
+  return names.join(', ') + (plants.length > NAMED ? ` and ${count(plants.length - NAMED)} more` : '');
+}
+
+// leftAlone tells which plants were not changed with the others.
+function leftAlone(/** @type {Plant[]} */ plants, n = plants.length) {
+  if (n > 0) {
+    const [were, them] = n === 1 ? ['was', 'it'] : ['were', 'them'];
+    const more = n > plants.length ? ', among others' : '';
+    const why = `someone else has changed or deleted ${them}`;
+    toast(`${plural(n, 'plant')} ${were} left alone: ${why}. ${named(plants)}${more}`, { bad: true });
+  }
+}
+
 /** askDelete asks whether to delete these plants. @param {Plant[]} plants */
 export function askDelete(plants) {
   const form = { title: `Delete ${plural(plants.length, 'plant')}?`, body: [], action: 'Delete', risky: true };
-  ask(plants, 'deleted', form, async (plant) => {
-    await deletePlant(plant);
-    return plant;
-  });
+  ask(plants, form, () => change('Deleting', 'deleted', 'delete', plants, (plant) => plant));
 }
 
 /** askTag asks for a new tag of these plants. @param {Plant[]} plants */
 export function askTag(plants) {
-  const tag = h('input', { id: 'bulk-tag', spellcheck: 'false', autofocus: '' });
-  const body = [field('New tag', tag, 'Leave it empty to remove the tag.')];
-  suggestTags(tag, 'options line');
-  ask(plants, 're-tagged', { title: `Change the tag of ${plural(plants.length, 'plant')}`, body, action: 'Change tag' }, async (plant) => {
-    return { ...plant, after: await replacePlant({ ...plant, tag: tag.value || undefined }, plant) };
+  const input = h('input', { id: 'bulk-tag', spellcheck: 'false', autofocus: '' });
+  const body = [field('New tag', input, 'Leave it empty to remove the tag.')];
+  suggestTags(input, 'options line');
+  ask(plants, { title: `Change the tag of ${plural(plants.length, 'plant')}`, body, action: 'Change tag' }, () => {
+    const tag = input.value || undefined;
+    change('Changing the tag of', 're-tagged', 'replace', plants, (plant) => ({ ...plant, tag }));
   });
 }
 
 /**
- * ask opens the form, and then changes every plant that still is as the table shows it, until
- * the form is closed.
+ * ask opens the form. When it is sent, the plants are no longer selected, and the change starts.
  * @param {Plant[]} plants
- * @param {string} verb what happens to them
  * @param {{title: string, body: HTMLElement[], action: string, risky?: boolean}} form
- * @param {(plant: Plant) => Promise<Past>} change returns what undoes it
+ * @param {() => void} start
  */
-function ask(plants, verb, form, change) {
-  const names = plants.slice(0, 3).map(({ id, name }) => (name ? shorten(name, 40) : `plant ${id}`));
-  const text = `${names.join(', ')}${plants.length > 3 ? ` and ${count(plants.length - 3)} more` : ''}. You can undo this for 10 seconds.`;
-  const gone = plants.filter(({ id }) => list.deleted.has(id)).length;
+function ask(plants, form, start) {
+  const gone = plants.filter(({ id }) => list.deleted.has(id));
+  const warning = h('p', { class: 'problem' }, `Someone else has deleted ${named(gone)}.`);
   openForm({
     ...form,
-    body: [h('p', {}, text), ...(gone > 0 ? [h('p', { class: 'problem' }, leftAlone(gone, 'will be'))] : []), ...form.body],
-    async run({ say, signal }) {
-      /** @type {Past[]} */
-      const done = [];
-      let changed = 0;
-      let told = 0;
-      let reason = '';
-      await each(plants, async (plant) => {
-        if (reason) {
-          return; // the rest would fail, too
-        }
-        try {
-          done.push(await patiently(() => change(plant)));
-        } catch (err) {
-          if (err.status === 404 || err.status === 412) {
-            changed++;
-          } else {
-            reason = err.message;
-          }
-        }
-        if (performance.now() - told >= TOLD) {
-          told = performance.now();
-          say(`${count(done.length)} of ${count(plants.length)} done…`);
-        }
-      }, signal);
-      const stopped = signal.aborted;
-      return async () => {
-        select([]);
-        if (done.length > 0) {
-          offerUndo(`${plural(done.length, 'plant')} ${done.length === 1 ? 'was' : 'were'} ${verb}.`, done);
-        }
-        if (stopped) {
-          toast(`Stopped with ${plural(plants.length - done.length - changed, 'plant')} left.`);
-        }
-        if (changed > 0) {
-          toast(leftAlone(changed), { bad: true });
-        }
-        if (reason) {
-          toast(`Not every plant was ${verb}. ${sentence(reason)}`, { bad: true });
-        }
-        await reload({ changed: done[0]?.id });
-        focusRow(done[0]?.id);
-      };
+    body: [h('p', {}, `${named(plants)}. You can undo this.`), ...(gone.length > 0 ? [warning] : []), ...form.body],
+    run: async () => () => {
+      select([]);
+      focusRow(list.current);
+      start();
     },
   });
-}
-
-// leftAlone says that plants are not changed with the others.
-function leftAlone(/** @type {number} */ n, were = n === 1 ? 'was' : 'were') {
-  const them = n === 1 ? 'it' : 'them';
-  return `${plural(n, 'plant')} ${were} left alone: someone else has changed or deleted ${them}.`;
 }

@@ -77,7 +77,7 @@ export function drawPlant({ id, name, tag }, deletion, past) {
   $('restore-plant').hidden = !deletion || !writes;
   $('edit-plant').hidden = $('delete-plant').hidden = deletion !== null || !writes;
   $('copy-curl').hidden = deletion !== null;
-  const showTag = () => go({ page: 'plants', id, tag });
+  const showTag = () => go({ page: 'plants', id, tags: [tag ?? ''] });
   $('plant-facts').replaceChildren(...facts(
     ['ID', h('span', { class: 'mono' }, id)],
     ['Name', value(name)],

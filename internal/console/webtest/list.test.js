@@ -17,12 +17,11 @@ globalThis.BroadcastChannel = class { postMessage() {} };
 const { session } = await import('../web/api.js');
 session.begin('secret', { scopes: ['plants:read', 'events:read'] }, false);
 
-const {
-  close, extend, freeID, list, loaded, neighbour, reload, select, selectMatches, selectPage, show, stopSelecting, subscribe, toggle,
-} = await import('../web/list.js');
+const { close, freeID, list, loaded, neighbour, reload, show, subscribe } = await import('../web/list.js');
+const { extend, select, selectMatches, selectPage, selecting, stopSelecting, toggle } = await import('../web/selection.js');
 
 const encoder = new TextEncoder();
-const everything = { q: '', tag: '', after: '', before: 0 };
+const everything = { q: '', tags: [], untagged: '', order: '', after: '', before: 0 };
 const plants = (...ids) => ids.map((id) => ({ id, name: `Plant ${id}`, tag: id % 2 ? 'odd' : 'even' }));
 const ids = () => list.plants.map(({ id }) => Number(id));
 
@@ -48,19 +47,19 @@ function serve(store, { examines = Infinity, fails = () => false } = {}) {
         },
       }));
     }
-    if (url.pathname === '/tags') {
-      const n = server.store.filter(({ tag }) => tag === url.searchParams.get('prefix')).length;
-      return Response.json([{ tag: url.searchParams.get('prefix'), plants: Math.min(n, 1000), ...(n > 1000 && { more: true }) }]);
-    }
-    const [limit, after] = ['limit', 'after'].map((name) => Number(url.searchParams.get(name) ?? 0));
-    const rest = server.store.filter(({ id }) => id > after);
-    const [q, wanted] = ['q', 'tag'].map((name) => url.searchParams.get(name));
-    const some = rest.slice(0, examines).filter(({ name, tag }) => name.includes(q ?? '') && [tag, null].includes(wanted));
-    const page = some.slice(0, limit);
-    const last = page.length === limit ? page.at(-1) : rest[examines - 1];
-    const more = last && last.id !== rest.at(-1).id;
+    const { q, order, after, untagged, limit, count } = Object.fromEntries(url.searchParams);
+    const tags = url.searchParams.getAll('tag');
+    const names = (a, b) => (order?.endsWith('name') ? a.name.localeCompare(b.name, 'en', { sensitivity: 'base' }) : 0);
+    const sorted = server.store.toSorted((a, b) => (names(a, b) || a.id - b.id) * (order?.startsWith('-') ? -1 : 1));
+    const rest = sorted.slice(sorted.findIndex(({ id }) => `${id}` === after) + 1);
+    const selects = (tag) => (tags.length === 0 && !untagged) || (tag === undefined ? Boolean(untagged) : tags.includes(tag));
+    const found = ({ name, tag }) => name.includes(q ?? '') && selects(tag);
+    const page = rest.slice(0, examines).filter(found).slice(0, Number(limit));
+    const last = page.length === Number(limit) ? page.at(-1) : rest[examines - 1];
     url.searchParams.set('after', last?.id);
-    return Response.json(page, { headers: more ? { Link: `<${url}>; rel="next"` } : {} });
+    const headers = last && last.id !== rest.at(-1).id ? { Link: `<${url}>; rel="next"` } : {};
+    const n = server.store.filter(found).length;
+    return Response.json(page, { headers: { ...headers, ...(count && { 'Plantstore-Count': n > 10_000 ? '10000+' : `${n}` }) } });
   };
   return server;
 }
@@ -101,14 +100,14 @@ test('a page is loaded, and the next one follows it', async () => {
 });
 
 test('a search goes on where the server stopped', async () => {
-  const server = serve(plants(...Array.from({ length: 40 }, (_, i) => i + 1)), { examines: 15 });
+  const server = serve(plants(...Array.from({ length: 41 }, (_, i) => i + 1)), { examines: 15 });
   const found = [];
-  subscribe(() => list.status === 'searching' && found.push(ids().length));
+  subscribe(() => list.status === 'searching' && found.push([ids().length, list.searched]));
   show({ ...everything, q: 'Plant 4' });
   await loaded();
-  assert.deepEqual(ids(), [4, 40]);
-  assert.deepEqual(found, [1, 1]);
-  assert.equal(server.requests.filter((path) => path.startsWith('/plants')).length, 3);
+  assert.deepEqual(ids(), [4, 40, 41]);
+  assert.deepEqual(found, [[1, 35], [1, 72]], 'the share of the IDs between the first and the last');
+  assert.equal(server.requests.filter((path) => path.includes('q=')).length, 3);
 });
 
 test('a page that cannot be loaded says why, but one that is shown stays', async () => {
@@ -119,7 +118,7 @@ test('a page that cannot be loaded says why, but one that is shown stays', async
   broken = true;
   await reload();
   assert.deepEqual([ids(), list.failure], [[1, 2], null]);
-  show({ ...everything, tag: 'odd' });
+  show({ ...everything, tags: ['odd'] });
   await loaded();
   assert.deepEqual([ids(), list.failure.message], [[], 'the disk is full']);
   broken = false;
@@ -129,8 +128,8 @@ test('a page that cannot be loaded says why, but one that is shown stays', async
 
 test('only the last search counts', async () => {
   const server = serve(plants(1, 2, 3));
-  show({ ...everything, tag: 'odd' });
-  show({ ...everything, tag: 'even' });
+  show({ ...everything, tags: ['odd'] });
+  show({ ...everything, tags: ['even'] });
   await loaded();
   assert.deepEqual([ids(), list.status], [[2], '']);
   assert.equal(server.requests.filter((path) => path === '/about').length, 1);
@@ -213,39 +212,76 @@ test('a range is selected, extended and shortened', async () => {
   assert.equal(selected(), '123456');
 });
 
-test('all matches are selected, on all pages, up to 10,000', async () => {
+test('all matches are selected, on all pages, up to 100,000', async () => {
   const server = serve(plants(...Array.from({ length: 12_000 }, (_, i) => i + 1)));
-  show({ ...everything, tag: 'odd' });
+  show({ ...everything, tags: ['odd'] });
   await loaded();
   await selectMatches();
-  assert.deepEqual([list.selected.size, list.selected.has('11999'), list.selected.has('2'), list.selecting], [6000, true, false, null]);
-  show({ ...everything, tag: 'odd', after: '99', before: 50 });
+  assert.deepEqual([list.selected.size, list.selected.has('11999'), list.selected.has('2'), selecting()], [6000, true, false, null]);
+  show({ ...everything, tags: ['odd'], after: '99', before: 50 });
   await loaded();
-  assert.equal(list.selected.size, 6000, 'another page of the same search');
+  show({ ...everything, tags: ['odd'], order: '-name' });
+  await loaded();
+  assert.equal(list.selected.size, 6000, 'another page and another order of the same search');
   show(everything);
   await loaded();
+  assert.equal(list.selected.size, 0);
   const stopped = selectMatches();
   stopSelecting();
   await assert.rejects(stopped, { name: 'AbortError' });
-  assert.deepEqual([list.selected.size, list.selecting], [0, null]);
-  server.requests = [];
+  assert.deepEqual([list.selected.size, selecting()], [0, null]);
+  server.store = plants(...Array.from({ length: 100_500 }, (_, i) => i + 1));
   await selectMatches();
-  assert.deepEqual([list.selected.size, server.requests.length], [10_000, 10]);
+  assert.equal(list.selected.size, 100_000);
+  const other = selectMatches();
+  show({ ...everything, q: '7' });
+  await other;
+  assert.equal(list.selected.size, 0, 'the filters have changed meanwhile');
 });
 
-test('matches are counted up to 1,000, with a bounded number of requests', async () => {
-  const counted = async (n, wanted, options) => {
+test('the server counts the matches that are not all here', async () => {
+  const counted = async (n, wanted) => {
     close();
-    serve(plants(...Array.from({ length: n }, (_, i) => i + 1)), options);
+    serve(plants(...Array.from({ length: n }, (_, i) => i + 1)));
     show({ ...everything, ...wanted });
     await until(() => list.matches);
     return `${list.matches.n}${list.matches.more ? '+' : ''}`;
   };
+  assert.equal(await counted(20, { q: 'Plant' }), '20');
   assert.equal(await counted(60, { q: 'Plant' }), '60');
-  assert.equal(await counted(1000, { q: 'Plant' }), '1000');
-  assert.equal(await counted(1001, { q: 'Plant' }), '1000+');
-  assert.equal(await counted(2000, { tag: 'odd' }), '1000');
-  assert.equal(await counted(2002, { tag: 'odd' }), '1000+');
-  assert.equal(await counted(3000, { q: 'Plant', after: '2000', before: 2000 }), '2050+');
-  assert.equal(await counted(900, { q: 'Plant' }, { examines: 50 }), '550+');
+  assert.equal(await counted(60, { q: 'Plant', after: '50', before: 50 }), '60');
+  assert.equal(await counted(60, { q: 'Plant', after: '50', before: null }), '60');
+  assert.equal(await counted(20_002, { tags: ['odd'] }), '10000+');
+  assert.equal(await counted(200, { tags: ['odd', 'even'] }), '200');
+});
+
+test('a plant is announced if it belongs to the page', async () => {
+  const store = ['Beech', 'cedar', 'Éclair', 'fir', 'Gum'].map((name, i) => ({ id: 10 * (i + 1), name, tag: 'tree' }));
+  const announced = async (wanted, { page = store, next = null } = {}) => {
+    close();
+    const server = serve(page);
+    show({ ...everything, ...wanted });
+    await loaded();
+    list.next = next;
+    server.send(
+      { type: 'plant.created', plant: { id: 5, name: 'Acer', tag: 'tree' } },
+      { type: 'plant.created', plant: { id: 25, name: 'eclair' } },
+      { type: 'plant.created', plant: { id: 26, name: 'Dogwood', tag: 'shrub' } },
+      { type: 'plant.created', plant: { id: 55, name: 'Hazel', tag: 'tree' } },
+      { type: 'plant.deleted', plant: { id: 20 } },
+    );
+    await until(() => list.deleted.size > 0);
+    return [...list.created].join();
+  };
+  assert.equal(await announced({}), '5,25,26,55');
+  assert.equal(await announced({}, { next: '?' }), '5,25,26');
+  assert.equal(await announced({ after: '10' }, { next: '?' }), '25,26');
+  assert.equal(await announced({ order: '-id' }, { next: '?' }), '25,26,55');
+  assert.equal(await announced({ order: 'name' }, { next: '?' }), '5,25,26');
+  assert.equal(await announced({ order: 'name', after: '10' }, { next: '?' }), '25,26');
+  assert.equal(await announced({ order: '-name' }, { next: '?' }), '25,26,55');
+  assert.equal(await announced({ tags: ['tree', 'shrub'] }, { next: '?' }), '5,26');
+  assert.equal(await announced({ tags: ['tree'], untagged: 'true' }), '5,25,55');
+  const untagged = store.map(({ id, name }) => ({ id, name }));
+  assert.equal(await announced({ untagged: 'true' }, { page: untagged }), '25');
 });

@@ -6,6 +6,7 @@ import { format, parse, wholeNumber } from '../web/state.js';
 test('a hash and its state are two forms of the same', () => {
   const hashes = [
     '#/plants', '#/plants/1', '#/plants/new', '#/plants/-9223372036854775808', '#/plants?tag=tropical&q=mon',
+    '#/plants?tag=&tag=tree&untagged=true&order=-name&after=7.QmVlY2g',
     '#/plants/9007199254740993?q=%26%3D%25&after=50', '#/activity?type=plant.created&range=1h',
     '#/activity?plant=-7&by=https%3A%2F%2Fid.example+alice', '#/webhooks/a%2Fb',
   ];
@@ -13,7 +14,7 @@ test('a hash and its state are two forms of the same', () => {
     assert.equal(format(parse(hash)), hash);
   }
   for (const text of ['a & b = c', '100 %', '#?/', 'صبار', '\u0000\r\n', ' x ']) {
-    const state = { ...parse(''), q: text, tag: text };
+    const state = { ...parse(''), q: text, tags: [text, ''] };
     assert.deepEqual(parse(format(state)), state);
   }
 });
@@ -23,6 +24,8 @@ test('what a hash says wrongly is ignored', () => {
   assert.equal(parse('#/plants/one').id, '');
   assert.equal(parse('#/plants/9223372036854775808').id, '');
   assert.equal(parse('#/plants?after=x').after, '');
+  assert.equal(parse('#/plants?order=tag').order, '');
+  assert.deepEqual(parse('#/plants?tag=a&tag=b&tag=a').tags, ['a', 'b']);
   assert.equal(parse('#/activity?plant=x').plant, '');
   assert.equal(parse('#/%E0%A4').page, '%E0%A4');
   assert.equal(parse('#/plants?q=a?b').q, 'a?b');
