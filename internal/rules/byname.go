@@ -23,7 +23,7 @@ const (
 
 // errTooManyToSort is the error of a query by name.
 var errTooManyToSort = plantstore.Errorf(plantstore.ErrTooManyToSort,
-	`too many plants to sort by name: it takes at most 1,000,000, with 256 MiB of text; select fewer with "tag" or "tag_prefix", or list them in order of id`)
+	`too many plants to sort by name: it takes at most 1,000,000, with 256 MiB of text; select fewer with "tag" or "tag_prefix", or with "q" where there is a search index, or list them in order of id`)
 
 // CheckSorted returns ErrTooManyToSort if that many plants are too many for a query by name.
 func CheckSorted(plants int64) error {

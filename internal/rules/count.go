@@ -10,7 +10,7 @@ const maxCounted = 50_000
 
 // CountPlants returns how many plants match the query of a page, or nil if the query does not ask for
 // it, or if that takes too much work. each calls a function with the plants that a query may select
-// until it returns false, and without their names unless names is set.
+// until it returns false, and need not read their names unless names is set.
 func CountPlants(q plantstore.Query, page plantstore.Page, each func(q plantstore.Query, names bool, f func(plantstore.StoredPlant) bool) error) (*plantstore.Count, error) {
 	switch {
 	case !q.Count:
