@@ -294,7 +294,7 @@ func TestMergesAreBounded(t *testing.T) {
 	}{
 		{0, 1, mergeStep},
 		{100, 1 << 20, mergeStep},
-		{200_000, 1 << 20, 390},
+		{100_000, 1 << 20, 195},
 		{200_000, 100 * mergedText, 101},
 		{8 << 20, 1, mergeStep},
 		{8 << 20, 1 << 30, maxMerge},
