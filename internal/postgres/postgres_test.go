@@ -24,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	examinedFirst = 4 // so that small stores ask the index
+	examinedFirst = 50 // so that small stores ask the index
 	code := pgtest.Main(m)
 	if err := testenv.Leaks(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
