@@ -12,6 +12,7 @@ import (
 
 	"plantstore"
 	"plantstore/internal/postgres/pgtest"
+	"plantstore/internal/rules"
 )
 
 // TestStoresShareAPooler has each transaction of two stores on another connection.
@@ -29,6 +30,9 @@ func TestStoresShareAPooler(t *testing.T) {
 		})
 	}
 	callers.Wait()
+	stores[0].IndexNames(rules.IndexOn)
+	settle(t, stores[0], plantstore.SearchReady)
+	wantProblems(t, stores[1])
 	for _, s := range stores {
 		for _, c := range s.conns.AcquireAllIdle(t.Context()) {
 			var left []string
