@@ -150,12 +150,13 @@ func (s *Store) trigrams(ctx context.Context) (schema string, err error) {
 	err = s.withConn(ctx, s.lookups, s.callTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		err := c.QueryRow(ctx, selectTrigrams).Scan(&schema)
 		if errors.Is(err, pgx.ErrNoRows) {
-			if _, err = c.Exec(ctx, createTrigrams); sqlState(err) != "" && !isTransient(err) {
+			_, err = c.Exec(ctx, createTrigrams)
+			switch {
+			case err == nil, sqlState(err) == uniqueViolation: // another server has just created it
+				err = c.QueryRow(ctx, selectTrigrams).Scan(&schema)
+			case sqlState(err) != "" && !isTransient(err):
 				reason = fmt.Sprintf("the extension pg_trgm cannot be created: %v", err)
 				return nil
-			}
-			if err == nil {
-				err = c.QueryRow(ctx, selectTrigrams).Scan(&schema)
 			}
 		}
 		if err != nil {
@@ -178,13 +179,11 @@ func (s *Store) trigrams(ctx context.Context) (schema string, err error) {
 	return schema, err
 }
 
-// isTransient reports whether another attempt may succeed: another server may just have done the same.
+// isTransient reports whether another attempt may succeed.
 func isTransient(err error) bool {
 	switch code := sqlState(err); code[:2] {
-	case "08", "25", "40", "53", "57", "58":
+	case "08", "25", "40", "53", "55", "57", "58":
 		return code != "58P01" // a file is missing
-	case "23", "55":
-		return true
 	}
 	return false
 }

@@ -257,6 +257,18 @@ func TestSearchesReadTheIndex(t *testing.T) {
 	}
 }
 
+func TestServersThatStartTogetherCreateTheExtension(t *testing.T) {
+	url := pgtest.Start(t).URL()
+	s := openReady(t, url)
+	for range 10 {
+		inParallel(t, 5, func(int) error {
+			_, err := s.trigrams(t.Context())
+			return err
+		})
+		query(t, url, "DROP EXTENSION pg_trgm")
+	}
+}
+
 // settle does what Run does for the index until it is in this state.
 func settle(t *testing.T, s *Store, state string) {
 	t.Helper()
