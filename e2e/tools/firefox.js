@@ -103,7 +103,7 @@ async function mainPath() {
   await see("dialog", "it is never shown again");
   await click(testID("copy"));
   await click(testID("done"));
-  await see("#tokens li", "backup");
+  await see("#tokens tr", "backup");
   await click('#pages a[href="#/webhooks"]');
   await see("#webhooks", "No webhooks");
   await click('#pages a[href="#/overview"]');
