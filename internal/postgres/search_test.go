@@ -26,6 +26,9 @@ import (
 func addIndex(t testing.TB, s *Store) {
 	t.Helper()
 	schema, err := s.trigrams(context.Background())
+	for sqlState(err) == uniqueViolation { // another test has just created the extension
+		schema, err = s.trigrams(context.Background())
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
