@@ -55,7 +55,7 @@ func TestConsoleFindsItsWayAmongManyPlants(t *testing.T) {
 		prefix := fmt.Sprintf("tag %d", i*77%10)
 		b.write("#tag-filter", prefix[:len(prefix)-1])
 		b.see("#tag-filter-tags li", "tag ")
-		b.eval(fmt.Sprintf("start('keydown', () => { const all = [...$$('#tag-filter-tags li')]; return all.length > 0 && all.every((e) => e.dataset.tag.includes('%s')) && / ?[0-9,]+$/.test(all[0].innerText); })", prefix))
+		b.eval(fmt.Sprintf("start('keydown', () => { const all = [...$$('#tag-filter-tags li')]; return all.length > 0 && all.every((e) => e.dataset.tag.includes('%s')) && / ?[0-9,]+$/.test(all[0].innerText); })", prefix[len(prefix)-1:]))
 		b.press(prefix[len(prefix)-1:])
 		suggestions = append(suggestions, evaluate[float64](b, "elapsed"))
 		b.press(kb.Escape)
