@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 
 import {
-  ago, count, differences, exact, figure, hasWords, marks, plural, restoreBreaks, sentence, shorten, size, span, time,
+  ago, count, differences, exact, figure, hasWords, hue, marks, plural, restoreBreaks, sentence, shorten, size, span, time,
 } from '../web/format.js';
 
 test('counts, sizes and sentences', () => {
@@ -99,4 +99,10 @@ test('a span of time has one unit, of which there are at least two', () => {
   assert.equal(span(120), '2 minutes');
   assert.equal(span(86_400), '24 hours');
   assert.equal(span(30 * 86_400), '30 days');
+});
+
+test('a tag always has the same colour', () => {
+  assert.equal(hue('tropical'), hue('tropical'));
+  assert.equal(new Set(['tropical', 'tree', 'herb', 'shade', ''].map(hue)).size > 2, true);
+  assert.equal(['', '🌱', 'a'.repeat(1000)].every((tag) => hue(tag) >= 0 && hue(tag) < 8), true);
 });
