@@ -448,6 +448,9 @@ async function sendFixed() {
   const lines = sent.map(({ now }) => `${plantJSON({ ...now, name: now.name ?? '' })}\n`);
   /** @type {Report} */
   const again = await importFile(new Blob(lines, { type: 'application/x-ndjson' }), how);
+  if (result !== done) {
+    return; // the user has signed out
+  }
   const reasons = new Map(again.errors.map(({ line, message }) => [Number(line), message]));
   const left = sent.flatMap((one, i) => (reasons.has(i + 1) ? [{ ...one, reason: reasons.get(i + 1) ?? '' }] : []));
   const before = /** @type {Report} */ (report);
