@@ -43,9 +43,9 @@ const (
 
 // Check reads the whole store in one snapshot and returns what is wrong with it: a wrong
 // number of plants, a log with a gap or a wrong size, a plant that is not what its last event
-// says, an event that does not lead to the one before it, a folded name that is not that of the plant, an
-// index of names that lacks plants, an event, a token or a webhook that cannot be read, or whatever PostgreSQL finds
-// corrupt. Servers may use the store. Check itself changes nothing, but like every call it
+// says, an event that does not lead to the one before it, a folded name that is not that of the
+// plant, an index of names that lacks plants, an event, a token or a webhook that cannot be read,
+// or whatever PostgreSQL finds corrupt. Servers may use the store. Check itself changes nothing, but like every call it
 // migrates a store that was not opened [Options.Alongside]. An error says that the check could
 // not be done.
 func (s *Store) Check(ctx context.Context) ([]string, error) {

@@ -36,8 +36,8 @@
 //     MUST NOT migrate the file either, so no server writes to a schema that it does not know.
 //  8. A start trusts log_state and the rows after flushed, and nothing else.
 //  9. A commit is synced before it is reported (synchronous=FULL), except of the progress of
-//     webhooks, and of the steps that build or drop the index of names. After a failed sync nobody knows what is on disk: the store MUST refuse
-//     everything from then on.
+//     webhooks, and of the steps that build or drop the index of names. After a failed sync nobody
+//     knows what is on disk: the store MUST refuse everything from then on.
 //  10. A server locks the name of the file, which keeps out releases until 0.2.0, and one byte of
 //     the file itself, which keeps out servers that know it by another name. The descriptor with
 //     that lock MUST be opened before SQLite opens the file, and closed after SQLite has closed
