@@ -209,6 +209,15 @@ func (c *Client) Replace(ctx context.Context, p plantstore.Plant, cond *plantsto
 	})
 }
 
+// GetDetails is Get with the time when the plant was created, which takes the server longer.
+func (c *Client) GetDetails(ctx context.Context, id plantstore.ID) (plantstore.StoredPlant, error) {
+	return ask(ctx, c, fmt.Sprintf("get plant %d", id), http.MethodGet, plantPath(id)+"?details=true", nil, func(r *response) (plantstore.StoredPlant, error) {
+		plant, err := decodeBody(r, wire.DecodeStoredPlant)
+		plant.ID = id
+		return plant, err
+	})
+}
+
 // Patch changes a part of the plant with that id, and returns the plant as it is then, with its
 // version, but not when it was created. It fails with ErrNoPlant if there is none. When it returns
 // nil the change is durable. If the condition does not hold it changes nothing and fails with
@@ -289,7 +298,7 @@ func (c *Client) writeIf(ctx context.Context, what string, id plantstore.ID, con
 		return err
 	}
 	unknown := &OutcomeError{Err: err}
-	unknown.Now, unknown.ReadErr = c.Get(ctx, id)
+	unknown.Now, unknown.ReadErr = c.GetDetails(ctx, id)
 	return unknown
 }
 

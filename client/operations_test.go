@@ -39,6 +39,10 @@ func operations() []operation {
 			p, err := c.Get(ctx, 1)
 			return wrong(err, p.Plant != oak || p.Version.Time == 0, p)
 		}},
+		{"get details", has(oak), has(oak), func(ctx context.Context, c *client.Client) error {
+			p, err := c.GetDetails(ctx, 1)
+			return wrong(err, p.Plant != oak || p.Version.Time == 0 || p.Created != p.Version.Time, p)
+		}},
 		{"token", has(oak), has(oak), func(ctx context.Context, c *client.Client) error {
 			token, err := c.Token(ctx)
 			return wrong(err, token.ID == "" || len(token.Scopes) == 0, token)

@@ -139,14 +139,10 @@ func (c *getCommand) Run(ctx context.Context, api *client.Client, std streams) e
 		}
 		return c.printPlant(std.out, plant.Plant)
 	}
-	page, err := api.Page(ctx, plantstore.Query{IDs: []plantstore.ID{c.ID}, Details: true})
+	plant, err := api.GetDetails(ctx, c.ID)
 	if err != nil {
 		return err
 	}
-	if len(page.Plants) == 0 {
-		return plantstore.Errorf(plantstore.ErrNoPlant, "there is no plant with id %d", c.ID)
-	}
-	plant := page.Plants[0]
 	encoded, err := wire.AppendStored(nil, plant)
 	if err != nil {
 		return err

@@ -178,7 +178,7 @@ func TestEverySampleRuns(t *testing.T) {
 	}
 	// What one creates, the others read, until another one deletes it.
 	rank := func(o operation) int {
-		return slices.IndexFunc([]string{"create", "import", "replacePlant", "patchPlant", "get", "list", "r", "test", "delete"}, func(prefix string) bool {
+		return slices.IndexFunc([]string{"create", "import", "replacePlant", "patchPlant", "get", "list", "retry", "pause", "resume", "r", "test", "delete"}, func(prefix string) bool {
 			return strings.HasPrefix(o.OperationID, prefix)
 		})
 	}

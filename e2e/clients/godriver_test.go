@@ -308,6 +308,9 @@ func invoke(c *goclient.Client, op string, args map[string]any) (any, error) {
 	case "create":
 		return nil, c.Create(ctx, plantArg(args["plant"]))
 	case "get":
+		if arg[bool](args, "details") {
+			return storedValue(c.GetDetails(ctx, *id))
+		}
 		return storedValue(c.Get(ctx, *id))
 	case "put":
 		return nil, c.Replace(ctx, plantArg(args["plant"]), conditionArg(args))

@@ -335,7 +335,7 @@ func (w *worker) call(in input) (out output, err error) {
 	switch {
 	case in.write == nil && in.limit == 0:
 		var p plantstore.StoredPlant
-		if p, err = w.client.Get(ctx, in.after+1); err == nil {
+		if p, err = w.client.GetDetails(ctx, in.after+1); err == nil {
 			out.plants = []plantstore.StoredPlant{p}
 		}
 	case in.write == nil:

@@ -179,6 +179,14 @@ func decode(body *bytes.Buffer, withID bool) (plantstore.Plant, error) {
 	return m.plant.Plant, nil
 }
 
+// DecodeStoredPlant reads a body that is one Plant, with or without details.
+func DecodeStoredPlant(body []byte) (plantstore.StoredPlant, error) {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(body))
+	m := members{withDetails: true}
+	err := expectEnd(dec, m.decode(dec))
+	return m.plant, err
+}
+
 // expectEnd refuses anything after the value that err is about, or a body without one. A
 // problem with a field matters only in a body that is JSON to its end.
 func expectEnd(dec *jsontext.Decoder, err error) error {
