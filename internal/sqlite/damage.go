@@ -22,12 +22,16 @@ func (s *Store) markDamaged(err error) error { return s.refuseWrites(damageAdvic
 // refuseWrites records the first error after which the store refuses writes, and logs what to
 // do about it. It returns the error with that advice.
 func (s *Store) refuseWrites(advice string, err error) error {
-	unavailable := plantstore.Errorf(plantstore.ErrUnavailable, "%s", advice)
-	damage := fmt.Errorf("%w: %w", unavailable, err)
+	damage := withAdvice(advice, err)
 	if s.damage.CompareAndSwap(nil, &damage) {
 		s.Log.Error(advice+". Until then it refuses writes", "db", s.path, "err", err)
 	}
 	return damage
+}
+
+// withAdvice adds what to do about an error.
+func withAdvice(advice string, err error) error {
+	return fmt.Errorf("%w: %w", plantstore.Errorf(plantstore.ErrUnavailable, "%s", advice), err)
 }
 
 const damageAdvice = "the store is damaged: stop the server and run plantstore check; if it finds problems, restore a backup"

@@ -135,8 +135,9 @@ func OpenLogged(path string, mode Mode, log *slog.Logger) (*Store, error) {
 	s.Log = cmp.Or(log, s.Log)
 	err := classify(s.path, s.open(mode))
 	if mode == Serve && errors.Is(err, plantstore.ErrDamaged) {
-		err = s.markDamaged(err)
-		s.broken.Store(&err)
+		err = withAdvice(damageAdvice, err)
+		s.damage.Store(&err)
+		s.broken.Store(&err) // which Run logs
 		return s, nil
 	}
 	if err != nil {
