@@ -327,12 +327,12 @@ func TestBuildContinuesAfterARestart(t *testing.T) {
 	if got := l.state(t); got != want {
 		t.Errorf("after a restart the index is %+v, want %+v", got, want)
 	}
-	l.compareSearches(t, l.store, 20)
+	l.compareSearches(t, l.store, 5)
 	l.settle(t)
 	if got := l.state(t); got.State != plantstore.SearchReady {
 		t.Errorf("the index is %+v", got)
 	}
-	l.compareSearches(t, l.store, 50)
+	l.compareSearches(t, l.store, 20)
 }
 
 func TestBuildingTakesBoundedSteps(t *testing.T) {

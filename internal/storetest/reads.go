@@ -521,11 +521,14 @@ func manyTagsAreMerged(t *testing.T, s *subject) {
 			s.reopen(t)
 		}
 		for _, q := range []plantstore.Query{{Tags: tags}, {Tags: tags[:2], TagPrefix: new("tag 1")}, {Tags: tags[5:], Tag: plantstore.NewTag("tag 1"), Contains: "fern"}} {
+			q.Limit = 99
 			found := filter(plants, func(p plantstore.Plant) bool { return q.SelectsTag(p.Tag) })
-			wantFound(t, s, q, found)
-			slices.Reverse(found)
-			q.Order = plantstore.ByIDDescending
-			wantFound(t, s, q, found)
+			for _, order := range []plantstore.Order{plantstore.ByID, plantstore.ByIDDescending} {
+				q.Order = order
+				wantScan(t, s, q, found)
+				wantPages(t, s, q, found)
+				slices.Reverse(found)
+			}
 		}
 	}
 }
