@@ -40,8 +40,8 @@ type contender struct {
 	// backlog returns how many plants have not reached their table yet. It is nil if
 	// plants go there at once.
 	backlog func() (int64, error)
-	// restart starts the servers again after a kill.
-	restart func() error
+	// restart starts the servers again, with other flags.
+	restart func(flags ...string) error
 
 	preloaded    int64
 	acknowledged int64
@@ -244,21 +244,22 @@ http {
 func startOurs(b *bench, c *contender, binary string, flags ...string) error {
 	db := filepath.Join(c.dir, "plants.db")
 	addr := "127.0.0.1:0"
-	start := func() error {
+	start := func(flags ...string) error {
 		args := append([]string{"serve", "--addr", addr, "--db", db, "--log-format", "json"}, flags...)
 		return c.serve(exec.Command(b.built(binary), args...))
 	}
-	if err := start(); err != nil {
+	if err := start(flags...); err != nil {
 		return err
 	}
 	c.count = func() (int64, error) { return countSQLite(db, "SELECT count(*) FROM plants") }
 	c.backlog = func() (int64, error) {
 		return countSQLite(db, "SELECT max(0, coalesce((SELECT max(seq) FROM log), 0) - flushed) FROM log_state")
 	}
-	c.fill = func(n int) error { return c.importPlants(b, n) }
-	c.restart = func() error {
+	c.fill = func(n int) error { return c.importPlants(b, preload(n)) }
+	c.restart = func(flags ...string) error {
+		c.stop(syscall.SIGTERM)
 		addr, c.servers, c.processes, c.addrs = c.addrs[0], nil, nil, nil
-		return start()
+		return start(flags...)
 	}
 	return nil
 }
@@ -273,26 +274,33 @@ func startOursPostgres(b *bench, c *contender, binary string, replicas int) erro
 	if err != nil {
 		return err
 	}
-	for range replicas {
-		err := c.serve(exec.Command(b.built(binary), "serve", "--addr", "127.0.0.1:0", "--db", url, "--log-format", "json"))
-		if err != nil {
-			return err
-		}
-	}
 	c.count = db.count
-	c.fill = func(n int) error { return c.importPlants(b, n) }
-	return nil
+	c.fill = func(n int) error { return c.importPlants(b, preload(n)) }
+	c.restart = func(flags ...string) error {
+		for _, p := range c.servers {
+			p.stop(syscall.SIGTERM)
+		}
+		c.servers, c.processes, c.addrs = nil, []*process{db.process}, nil
+		for range replicas {
+			args := append([]string{"serve", "--addr", "127.0.0.1:0", "--db", url, "--log-format", "json"}, flags...)
+			if err := c.serve(exec.Command(b.built(binary), args...)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return c.restart()
 }
 
 // importPlants fills a Plantstore the way a user would.
-func (c *contender) importPlants(b *bench, n int) error {
+func (c *contender) importPlants(b *bench, plants func(yield func(plant) bool)) error {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer read.Close()
 	go func() {
-		_ = writeLines(write, preload(n)) // an import that fails reports that itself
+		_ = writeLines(write, plants) // an import that fails reports that itself
 		write.Close()
 	}()
 	_, err = b.plantstore(c, read, "import", "-")

@@ -67,6 +67,8 @@ func fullPlan(plants int) plan {
 	p = append(p, stage{kinds: named(ours), extra: measureWebhooks, name: "webhooks"})
 	p = append(p, stage{kinds: named(ours), extra: measureLimits, name: "limits"})
 	p = append(p, stage{kinds: named(ours, oursPostgres), extra: measureHistories(plants), name: "histories"})
+	p = append(p, stage{kinds: named(ours, oursPostgres), extra: measureSearches(plants), name: "searches"})
+	p = append(p, stage{kinds: named(ours, oursPostgres), extra: measureIndexCosts, name: "searches: costs of the index"})
 	for i, holder := range holders {
 		for _, connections := range []int{1, 4, 16, 64} {
 			if i > 0 && connections != 16 {

@@ -33,7 +33,7 @@ func startPostgres(dir string) (*postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", data, "-U", "postgres", "-A", "trust", "--encoding=UTF8", "--locale=C")
+	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", data, "-U", "postgres", "-A", "trust", "--encoding=UTF8", "--locale=C", "--lc-ctype=C.UTF-8")
 	initdb.SysProcAttr, initdb.Dir = attr, os.TempDir()
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
@@ -96,8 +96,10 @@ func (db *postgres) query(text string, in io.Reader) (string, error) {
 	return output(exec.Command("psql", db.arguments("-XAtq", "-v", "ON_ERROR_STOP=1", "-c", text)...), in)
 }
 
-func (db *postgres) count() (int64, error) {
-	text, err := db.query("SELECT count(*) FROM plants", nil)
+func (db *postgres) count() (int64, error) { return db.number("SELECT count(*) FROM plants") }
+
+func (db *postgres) number(query string) (int64, error) {
+	text, err := db.query(query, nil)
 	if err != nil {
 		return 0, err
 	}
