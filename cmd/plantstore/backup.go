@@ -40,19 +40,11 @@ func (c *backupCommand) Run(ctx context.Context, std streams) error {
 	if err := cmp.Or(c.storeFlags.check(), c.check(std)); err != nil {
 		return err
 	}
-	return interruption(ctx, "the backup", c.run(ctx, std))
-}
-
-func (c *backupCommand) run(ctx context.Context, std streams) error {
 	switch {
 	case c.File == "-":
 		return wrap("cannot back up the store", sqlite.WriteBackup(ctx, c.DB, std.out, std.say))
 	case c.To == "":
-		took, err := c.write(ctx, c.File, std)
-		if err != nil {
-			return err
-		}
-		return c.writeTextfile(c.File, took)
+		return c.write(ctx, c.File, std)
 	case c.Every == 0:
 		return c.writeNext(ctx, std)
 	}
@@ -77,15 +69,15 @@ func (c *backupCommand) check(std streams) error {
 	return nil
 }
 
-// write writes a backup and returns how long that took.
-func (c *backupCommand) write(ctx context.Context, file string, std streams) (time.Duration, error) {
+// write writes a backup, and then the textfile.
+func (c *backupCommand) write(ctx context.Context, file string, std streams) error {
 	start := time.Now()
 	if err := sqlite.Backup(ctx, c.DB, file, std.say); err != nil {
-		return 0, wrap("cannot back up the store", err)
+		return wrap("cannot back up the store", err)
 	}
 	took := time.Since(start)
-	_, err := fmt.Fprintf(std.err, "%s is a complete copy of the store.\n", file)
-	return took, err
+	std.say(file + " is a complete copy of the store.")
+	return c.writeTextfile(file, took)
 }
 
 // Errors after which the backup is good nevertheless: another one would not help.
@@ -125,17 +117,14 @@ func (c *backupCommand) backups() sqlite.Backups { return sqlite.Backups{Store: 
 
 // writeNext writes a backup into the directory and removes the oldest.
 func (c *backupCommand) writeNext(ctx context.Context, std streams) error {
-	file := c.backups().File(time.Now())
-	took, err := c.write(ctx, file, std)
-	if err != nil {
+	err := c.write(ctx, c.backups().File(time.Now()), std)
+	if c.Keep == 0 || err != nil && !errors.Is(err, errTextfile) {
 		return err
 	}
-	if c.Keep > 0 {
-		if err = c.backups().Keep(c.Keep); err != nil {
-			err = fmt.Errorf("%w: %w", errOldBackup, err)
-		}
+	if keepErr := c.backups().Keep(c.Keep); keepErr != nil {
+		err = errors.Join(err, fmt.Errorf("%w: %w", errOldBackup, keepErr))
 	}
-	return errors.Join(err, c.writeTextfile(file, took))
+	return err
 }
 
 // repeat writes backups until ctx ends. The first is due when the newest one in the
@@ -149,7 +138,7 @@ func (c *backupCommand) repeat(ctx context.Context, std streams) error {
 	wait := time.Duration(0)
 	if len(times) > 0 {
 		wait = c.Every - time.Since(times[len(times)-1])
-		fmt.Fprintf(std.err, "The next backup is due in %s.\n", max(0, wait).Round(time.Second))
+		std.say(fmt.Sprintf("The next backup is due in %s.", max(0, wait).Round(time.Second)))
 	}
 	for first := true; ; first = false {
 		select {
@@ -200,7 +189,7 @@ func (c *restoreCommand) Run(ctx context.Context, std streams) error {
 	}
 	in, _, err := cli.OpenInput(ctx, c.File, std.in)
 	if err != nil {
-		return interruption(ctx, "the restore", fmt.Errorf("cannot read the copy: %w", err))
+		return fmt.Errorf("cannot read the copy: %w", err)
 	}
 	defer in.Close()
 	err = sqlite.Restore(ctx, cli.ReaderUntil(ctx, in), c.DB, c.Force)
@@ -208,8 +197,8 @@ func (c *restoreCommand) Run(ctx context.Context, std streams) error {
 		return usage("%s exists already: use --force to replace it", c.DB)
 	}
 	if err != nil {
-		return interruption(ctx, "the restore", fmt.Errorf("cannot restore the store: %w", err))
+		return fmt.Errorf("cannot restore the store: %w", err)
 	}
-	_, err = fmt.Fprintf(std.err, "%s is restored.\n", c.DB)
-	return err
+	std.say(c.DB + " is restored.")
+	return nil
 }

@@ -121,7 +121,7 @@ func TestInterruptedBackupSaysSo(t *testing.T) {
 	for _, args := range [][]string{{filepath.Join(dir, "copy.db")}, {"-"}, {"--to", dir}} {
 		problems.Reset()
 		code := run(ctx, append([]string{"backup", "--db", db}, args...), streams{strings.NewReader(""), io.Discard, &problems})
-		if want := "plantstore: the backup was interrupted\n"; code != exitInterrupted || problems.String() != want {
+		if want := "plantstore: backup was interrupted\n"; code != exitInterrupted || problems.String() != want {
 			t.Errorf("%q: exit code %d, want %d; got %q, want %q", args, code, exitInterrupted, &problems, want)
 		}
 	}
@@ -142,7 +142,7 @@ func TestRestoreThatWaitsForInputCanBeInterrupted(t *testing.T) {
 	ctx, in := waitForInput(t)
 	var problems bytes.Buffer
 	code := run(ctx, []string{"restore", "--db", filepath.Join(dir, "plants.db"), "-"}, streams{in, io.Discard, &problems})
-	if want := "plantstore: the restore was interrupted\n"; code != exitInterrupted || problems.String() != want {
+	if want := "plantstore: restore was interrupted\n"; code != exitInterrupted || problems.String() != want {
 		t.Errorf("exit code %d, want %d; got %q, want %q", code, exitInterrupted, &problems, want)
 	}
 	if found, err := filepath.Glob(filepath.Join(dir, "*.partial")); err != nil || len(found) > 0 {
@@ -162,8 +162,8 @@ func TestInterruptEndsACommandWhoseInputNobodyWrites(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"import", "--url", "http://127.0.0.1:1"}, "the import of " + pipe},
-		{[]string{"restore", "--db", filepath.Join(dir, "plants.db")}, "the restore"},
+		{[]string{"import", "--url", "http://127.0.0.1:1"}, "import"},
+		{[]string{"restore", "--db", filepath.Join(dir, "plants.db")}, "restore"},
 	} {
 		ctx, interrupt := context.WithCancel(t.Context())
 		interrupt()

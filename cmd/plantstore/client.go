@@ -75,9 +75,7 @@ func clientWithToken(std streams, url, token string, timeout time.Duration) (*cl
 			retrying.Do(func() { fmt.Fprintf(std.err, "plantstore: %v; retrying for up to %s\n", err, timeout) })
 		},
 		TokenExpires: func(at time.Time) {
-			expires.Do(func() {
-				fmt.Fprintf(std.err, "plantstore: the token expires at %s: ask for a new one\n", at.Format(time.RFC3339))
-			})
+			expires.Do(func() { std.say("plantstore: the token expires at " + at.Format(time.RFC3339) + ": ask for a new one") })
 		},
 	})
 	if err != nil {

@@ -11,11 +11,7 @@ import (
 // BeforeResolve reads the configuration file, if there is one. Commands that open the store
 // read --db from it.
 func (commands) BeforeResolve(line *kong.Context) error {
-	command := line.Selected()
-	if command == nil {
-		return nil
-	}
-	file := cli.FlagNamed(command, "--config")
+	file := cli.FlagNamed(line.Selected(), "--config")
 	if file == nil {
 		return nil
 	}
@@ -29,11 +25,7 @@ func (commands) BeforeResolve(line *kong.Context) error {
 
 // AfterApply lets --db override whatever else names a server, and --url whatever else names a store.
 func (commands) AfterApply(line *kong.Context) error {
-	command := line.Selected()
-	if command == nil {
-		return nil
-	}
-	store, server := cli.FlagNamed(command, "--db"), cli.FlagNamed(command, "--url")
+	store, server := cli.FlagNamed(line.Selected(), "--db"), cli.FlagNamed(line.Selected(), "--url")
 	if store == nil || server == nil {
 		return nil
 	}

@@ -57,25 +57,25 @@ func (c *deleteCommand) Run(ctx context.Context, std streams) error {
 	if err := api.Delete(ctx, *c.ID, c.condition()); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(std.err, "Plant %d is deleted.\n", *c.ID)
-	return err
+	std.say(fmt.Sprintf("Plant %d is deleted.", *c.ID))
+	return nil
 }
 
 func (c *deleteCommand) deleteMatches(ctx context.Context, api *client.Client, std streams) error {
 	progress := newProgress(std.err, "found", "plant", -1, false)
-	found, err := upload.Find(ctx, api, c.query(), func(plants int64) { progress.update(plants, plants) })
+	found, err := upload.Find(ctx, api, c.query(), progress.items)
 	progress.finish()
 	if err != nil {
-		return interruption(ctx, "the search", err)
+		return err
 	}
 	number := cli.Count(int64(len(found)), "plant")
 	if len(found) == 0 {
-		_, err := fmt.Fprintln(std.err, "No plant matches.")
-		return err
+		std.say("No plant matches.")
+		return nil
 	}
 	if c.DryRun {
-		_, err := fmt.Fprintf(std.err, "%s would be deleted.\n", number)
-		return err
+		std.say(number + " would be deleted.")
+		return nil
 	}
 	if !c.Yes {
 		agreed, err := cli.Confirm(ctx, std.in, std.err, "Delete "+number+"?")
@@ -91,10 +91,10 @@ func (c *deleteCommand) deleteMatches(ctx context.Context, api *client.Client, s
 		return err
 	}
 	progress = newProgress(std.err, "acknowledged", "plant", int64(len(found)), false)
-	file.Progress = func(_, plants int64) { progress.update(plants, plants) }
+	file.Progress = func(_, plants int64) { progress.items(plants) }
 	err = file.Run(ctx)
 	progress.finish()
-	fmt.Fprintf(std.err, "%s deleted %s\n", cli.Count(file.Deleted, "plant"), progress.pace(file.Deleted))
+	std.say(cli.Count(file.Deleted, "plant") + " deleted " + progress.pace(file.Deleted))
 	switch {
 	case err != nil:
 		return stoppedDeletion(ctx, file, err)

@@ -21,17 +21,17 @@ import (
 type eventsCommand struct {
 	clientFlags
 	Follow   bool                   `help:"Keep printing new changes until interrupted."`
-	After    string                 `placeholder:"CURSOR" help:"Only events after this cursor, or latest for new ones only."`
+	After    string                 `xor:"start" placeholder:"CURSOR" help:"Only events after this cursor, or latest for new ones only."`
 	ID       *plantstore.ID         `name:"id" placeholder:"ID" help:"Only events of this plant."`
 	Type     []plantstore.EventType `placeholder:"TYPE" help:"Only events of these types: plant.created, plant.replaced, plant.deleted, token.created, token.revoked."`
 	By       string                 `placeholder:"ID" help:"Only events of changes made by exactly this caller: the id of a token, the issuer and subject of an identity provider's token, or operator."`
 	Contains string                 `name:"q" placeholder:"TEXT" help:"Only events of plants whose name contains every word of this text, ignoring case and diacritics."`
-	Since    string                 `placeholder:"TIME" help:"Only events from this time on, such as 2026-01-31T12:00:00Z. For --histogram, the default is 24 hours ago."`
+	Since    time.Time              `xor:"start" placeholder:"TIME" help:"Only events from this time on, such as 2026-01-31T12:00:00Z. For --histogram, the default is 24 hours ago."`
 	Newest   bool                   `help:"Print the newest event first."`
 
-	Histogram bool   `help:"Count the events of all kinds over time: bars on a terminal, and a JSON array elsewhere."`
-	Until     string `placeholder:"TIME" help:"When the histogram ends (now)."`
-	Buckets   int    `placeholder:"N" default:"24" help:"The number of bars in the histogram, up to 500 (${default})."`
+	Histogram bool      `help:"Count the events of all kinds over time: bars on a terminal, and a JSON array elsewhere."`
+	Until     time.Time `placeholder:"TIME" help:"When the histogram ends (now)."`
+	Buckets   int       `placeholder:"N" default:"24" help:"The number of bars in the histogram, up to 500 (${default})."`
 
 	outputFlags
 }
@@ -52,16 +52,10 @@ func (c *eventsCommand) Run(ctx context.Context, std streams) error {
 	switch {
 	case c.Histogram && (c.Follow || c.Newest || selects):
 		return usage("--histogram counts all events: combine it only with --since, --until and --buckets")
-	case c.Until != "" && !c.Histogram:
+	case !c.Until.IsZero() && !c.Histogram:
 		return usage("--until needs --histogram")
-	case c.Newest && (c.Follow || c.After != "" || c.Since != ""):
+	case c.Newest && (c.Follow || c.After != "" || !c.Since.IsZero()):
 		return usage("--newest goes back to the oldest event kept: do not combine it with --follow, --after or --since")
-	case c.After != "" && c.Since != "":
-		return usage("use either --after or --since")
-	}
-	since, err := timeFlag("since", c.Since)
-	if err != nil {
-		return err
 	}
 	timeout := callTimeout
 	if c.Follow {
@@ -72,15 +66,15 @@ func (c *eventsCommand) Run(ctx context.Context, std streams) error {
 		return err
 	}
 	if c.Histogram {
-		return c.histogram(ctx, std, api, since)
+		return c.histogram(ctx, std, api)
 	}
 	err = c.list(ctx, api, std, plantstore.EventQuery{
-		After: plantstore.Cursor(c.After), Since: since, ID: c.ID, Types: c.Type, By: c.By, Contains: c.Contains, WithTokens: true, Newest: c.Newest,
+		After: plantstore.Cursor(c.After), Since: c.Since, ID: c.ID, Types: c.Type, By: c.By, Contains: c.Contains, WithTokens: true, Newest: c.Newest,
 	})
 	if c.Follow && ctx.Err() != nil {
 		return nil // the user ended it
 	}
-	return interruption(ctx, "the list of events", err)
+	return err
 }
 
 func (c *eventsCommand) list(ctx context.Context, api *client.Client, std streams, query plantstore.EventQuery) error {
@@ -114,27 +108,9 @@ func (c *eventsCommand) list(ctx context.Context, api *client.Client, std stream
 	return out.Flush()
 }
 
-// timeFlag returns the time of a flag, or the zero time if it is not given.
-func timeFlag(name, text string) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	at, err := wire.ParseTime(text)
-	if err != nil {
-		return at, usage("--%s must be a time such as 2026-01-31T12:00:00Z, got %q", name, text)
-	}
-	return at, nil
-}
-
-func (c *eventsCommand) histogram(ctx context.Context, std streams, api *client.Client, since time.Time) error {
-	until, err := timeFlag("until", c.Until)
-	if err != nil {
-		return err
-	}
-	if since.IsZero() {
-		since = cmp.Or(until, time.Now()).Add(-24 * time.Hour)
-	}
-	buckets, err := api.Histogram(ctx, plantstore.HistogramQuery{Since: since, Until: until, Buckets: c.Buckets})
+func (c *eventsCommand) histogram(ctx context.Context, std streams, api *client.Client) error {
+	since := cmp.Or(c.Since, cmp.Or(c.Until, time.Now()).Add(-24*time.Hour))
+	buckets, err := api.Histogram(ctx, plantstore.HistogramQuery{Since: since, Until: c.Until, Buckets: c.Buckets})
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func (c *exportCommand) Run(ctx context.Context, std streams) error {
 	plants, err := c.export(ctx, std, api, format, shown)
 	shown.finish()
 	if err != nil {
-		return interruption(ctx, "the export", fmt.Errorf("the export failed: %w", err))
+		return fmt.Errorf("the export failed: %w", err)
 	}
 	fmt.Fprintf(std.err, "%s exported %s\n", cli.Count(plants, "plant"), shown.pace(plants))
 	return nil

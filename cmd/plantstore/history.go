@@ -28,46 +28,23 @@ Examples:
   plantstore history 1 --limit 0 | jq '.[].plant.name'`
 }
 
-func (c *historyCommand) Run(ctx context.Context, api *client.Client, std streams) (err error) {
-	defer func() { err = interruption(ctx, "the history", err) }()
-	show := c.listing(cli.WriterUntil(ctx, std.out), "TIME\tVERSION\tTYPE\tNAME\tTAG\tBY\n")
-	limit := 1000
-	if c.Limit > 0 {
-		limit = min(c.Limit+1, limit)
-	}
-	var oldest plantstore.Event
-	for event, err := range history.Of(ctx, api, plantstore.EventQuery{ID: &c.ID, Limit: limit}) {
-		if err != nil {
-			return errors.Join(err, show.Out.Flush())
-		}
-		if c.Limit > 0 && show.Count == int64(c.Limit) {
-			if err := show.Close(); err != nil {
-				return err
-			}
-			_, err := fmt.Fprintln(std.err, "There are older versions: use --limit 0 to list all.")
-			return err
-		}
-		encoded, err := wire.AppendDetailedEvent(nil, event)
-		if err != nil {
-			return err
-		}
-		if err := show.row(versionRow(event), encoded); err != nil {
-			return err
-		}
-		oldest = event
-	}
-	if err := show.Close(); err != nil {
+func (c *historyCommand) Run(ctx context.Context, api *client.Client, std streams) error {
+	versions := history.Of(ctx, api, plantstore.EventQuery{ID: &c.ID, Limit: pageSize(c.Limit)})
+	oldest, more, err := versionRows.print(ctx, c.outputFlags, std.out, versions, c.Limit)
+	switch {
+	case err != nil:
 		return err
-	}
-	switch oldest.Type {
-	case plantstore.PlantCreated:
-	case "":
-		fmt.Fprintf(std.err, "The log of changes has nothing about plant %d: there never was one, or its last change is no longer kept.\n", c.ID)
-	default:
-		fmt.Fprintln(std.err, "Older versions are no longer kept.")
+	case more:
+		std.say("There are older versions: use --limit 0 to list all.")
+	case oldest.Type == "":
+		std.say(fmt.Sprintf("The log of changes has nothing about plant %d: there never was one, or its last change is no longer kept.", c.ID))
+	case oldest.Type != plantstore.PlantCreated:
+		std.say("Older versions are no longer kept.")
 	}
 	return nil
 }
+
+var versionRows = rows[plantstore.Event]{"TIME\tVERSION\tTYPE\tNAME\tTAG\tBY\n", versionRow, wire.AppendDetailedEvent}
 
 func versionRow(e plantstore.Event) string {
 	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\n", e.Time.Local().Format(time.DateTime), e.Version, printable(string(e.Type)),
@@ -88,35 +65,24 @@ Examples:
   plantstore undelete 4 5 6`
 }
 
-func (c *undeleteCommand) Run(ctx context.Context, api *client.Client, std streams) (err error) {
-	defer func() { err = interruption(ctx, "undelete", err) }()
-	show := c.listing(cli.WriterUntil(ctx, std.out), plantHeading+"\n")
+func (c *undeleteCommand) Run(ctx context.Context, api *client.Client, std streams) error {
 	failed := 0
-	for _, id := range c.ID {
-		plant, err := history.Undelete(ctx, api, id)
-		if errors.Is(err, plantstore.ErrIDTaken) || errors.Is(err, plantstore.ErrNoPlant) {
-			fmt.Fprintln(std.err, err)
-			failed++
-			continue
-		}
-		if err != nil {
-			return errors.Join(err, show.Out.Flush())
-		}
-		encoded, err := wire.AppendNewPlant(nil, plant)
-		if err != nil {
-			return err
-		}
-		if err := show.row(plantRow(plant)+"\n", encoded); err != nil {
-			return err
+	undeleted := func(yield func(plantstore.StoredPlant, error) bool) {
+		for _, id := range c.ID {
+			plant, err := history.Undelete(ctx, api, id)
+			if errors.Is(err, plantstore.ErrIDTaken) || errors.Is(err, plantstore.ErrNoPlant) {
+				std.say(err.Error())
+				failed++
+			} else if !yield(plantstore.StoredPlant{Plant: plant}, err) {
+				return
+			}
 		}
 	}
-	if err := show.Close(); err != nil {
-		return err
+	_, _, err := plantRows.print(ctx, c.outputFlags, std.out, undeleted, 0)
+	if err == nil && failed > 0 {
+		err = fmt.Errorf("%d of %s failed", failed, cli.Count(int64(len(c.ID)), "plant"))
 	}
-	if failed > 0 {
-		return fmt.Errorf("%d of %s failed", failed, cli.Count(int64(len(c.ID)), "plant"))
-	}
-	return nil
+	return err
 }
 
 type revertCommand struct {
@@ -156,7 +122,7 @@ func (c *revertCommand) Run(ctx context.Context, api *client.Client, std streams
 	if err != nil {
 		return err
 	}
-	return c.printPlant(std.out, plant)
+	return plantRows.printOne(c.outputFlags, std.out, plantstore.StoredPlant{Plant: plant})
 }
 
 // lost says who has changed the plant in the meantime.

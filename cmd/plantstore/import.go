@@ -51,16 +51,14 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	if c.Delimiter != 0 && format != plantfile.CSV {
+	switch {
+	case c.Delimiter != 0 && format != plantfile.CSV:
 		return usage("--delimiter is for CSV: use --format csv, or a file name that ends in .csv")
-	}
-	if c.Errors == "-" {
+	case c.Errors == "-":
 		return usage("--errors needs a file, got -")
-	}
-	if c.Force && c.Errors == "" {
+	case c.Force && c.Errors == "":
 		return usage("--force needs --errors FILE: it replaces that file, and never plants")
-	}
-	if c.DryRun && c.Errors != "" {
+	case c.DryRun && c.Errors != "":
 		return usage("--dry-run writes nothing, so it cannot be combined with --errors")
 	}
 	api, err := c.client(std, fileTimeout)
@@ -69,12 +67,12 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	}
 	in, info, err := cli.OpenInput(ctx, c.File, std.in)
 	if err != nil {
-		return interruption(ctx, "the import of "+c.source(), err)
+		return err
 	}
 	defer in.Close()
 	file, err := cli.UntilInterrupted(ctx, func() (*upload.Upload, error) { return upload.New(api, in, format, c.options()) })
 	if err != nil {
-		return interruption(ctx, "the import of "+c.source(), fmt.Errorf("%s: %w", c.source(), err))
+		return fmt.Errorf("%s: %w", c.source(), err)
 	}
 	if ignored := file.Records.Ignored(); len(ignored) > 0 {
 		fmt.Fprintf(std.err, "plantstore: warning: unknown columns are ignored: %s\n", strings.Join(ignored, ", "))
@@ -111,13 +109,12 @@ func (c *importCommand) Run(ctx context.Context, std streams) error {
 	} else {
 		run.summarise(std.err, err == nil)
 	}
-	if err != nil && c.DryRun {
-		return interruption(ctx, "the dry run of "+c.source(), err)
-	}
-	if err != nil {
+	switch {
+	case err != nil && c.DryRun:
+		return err
+	case err != nil:
 		return run.stopped(ctx, c.source(), err)
-	}
-	if file.Refused > 0 {
+	case file.Refused > 0:
 		return fmt.Errorf("%d of %s failed", file.Refused, cli.Count(file.Total(), run.noun))
 	}
 	return nil

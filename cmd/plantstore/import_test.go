@@ -199,7 +199,7 @@ func TestImportThatWaitsForInputCanBeInterrupted(t *testing.T) {
 		in := io.MultiReader(strings.NewReader(test.input), waiting)
 		var problems bytes.Buffer
 		code := run(ctx, []string{"import", "--url", "http://127.0.0.1:1", "--format", string(test.format), "-"}, streams{in, io.Discard, &problems})
-		if want := "the import of standard input was interrupted"; code != exitInterrupted || !strings.Contains(problems.String(), want) {
+		if want := "was interrupted"; code != exitInterrupted || !strings.Contains(problems.String(), want) {
 			t.Errorf("%s after %q: exit code %d, want %d; got %q, want %q in it", test.format, test.input, code, exitInterrupted, &problems, want)
 		}
 	}

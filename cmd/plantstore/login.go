@@ -44,8 +44,8 @@ func (c *loginCommand) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(std.err, "%s It is saved in %s.\n", describeToken(token), logins.Path)
-	return err
+	std.say(fmt.Sprintf("%s It is saved in %s.", describeToken(token), logins.Path))
+	return nil
 }
 
 type logoutCommand struct{ loginArgs }
@@ -62,6 +62,6 @@ func (c *logoutCommand) Run(std streams) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(std.err, "The token for %s is removed. It stays valid until it expires or is revoked.\n", c.URL)
-	return err
+	std.say(fmt.Sprintf("The token for %s is removed. It stays valid until it expires or is revoked.", c.URL))
+	return nil
 }

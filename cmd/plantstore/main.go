@@ -122,7 +122,8 @@ func run(ctx context.Context, args []string, std streams) int {
 		return exitOK
 	case errors.Is(err, cli.ErrUsage):
 		code = exitUsage
-	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+	// The error of a store need not say so: it is about a statement. serve ends without one.
+	case ctx.Err() != nil && (errors.Is(err, context.Canceled) || args[0] != "serve"):
 		code = exitInterrupted
 		if _, ok := errors.AsType[interrupted](err); !ok {
 			err = interrupted(line.Selected().Path() + " was interrupted")
@@ -132,21 +133,10 @@ func run(ctx context.Context, args []string, std streams) int {
 	return code
 }
 
-// interrupted is a context.Canceled that says which command ended, and what is not known.
+// interrupted says which command was interrupted, and what is not known.
 type interrupted string
 
 func (i interrupted) Error() string { return string(i) }
-
-func (interrupted) Is(target error) bool { return target == context.Canceled }
-
-// interruption says that ctx, which has ended, is why a command failed. The error may
-// not say so: the store's is about a statement.
-func interruption(ctx context.Context, command string, err error) error {
-	if err == nil || ctx.Err() == nil {
-		return err
-	}
-	return interrupted(command + " was interrupted")
-}
 
 // spellOut turns what people type by habit into the commands that are meant.
 func spellOut(args []string) []string {

@@ -60,8 +60,9 @@ func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 		State:  state,
 		Save:   file.Save,
 		Say:    std.say,
-		Progress: func(verb, noun string) mirror.Progress {
-			return itemProgress{newProgress(std.err, verb, noun, -1, false)}
+		Progress: func(verb, noun string) (update func(int64), finish func()) {
+			shown := newProgress(std.err, verb, noun, -1, false)
+			return shown.items, shown.finish
 		},
 	}
 	err = m.Run(ctx)
@@ -73,13 +74,6 @@ func (c *mirrorCommand) Run(ctx context.Context, std streams) error {
 	}
 	return c.verify(ctx, m, std)
 }
-
-// itemProgress shows only how many items are done.
-type itemProgress struct{ shown *progress }
-
-func (p itemProgress) Update(items int64) { p.shown.update(items, items) }
-
-func (p itemProgress) Finish() { p.shown.finish() }
 
 func (c *mirrorCommand) verify(ctx context.Context, m *mirror.Mirror, std streams) error {
 	compared, different, err := m.Verify(ctx)
@@ -93,6 +87,6 @@ func (c *mirrorCommand) verify(ctx context.Context, m *mirror.Mirror, std stream
 		}
 		return err
 	}
-	fmt.Fprintf(std.err, "both stores have the same %s\n", cli.Count(compared, "plant"))
+	std.say("both stores have the same " + cli.Count(compared, "plant"))
 	return nil
 }

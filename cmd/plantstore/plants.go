@@ -23,8 +23,8 @@ type plantArgs struct {
 	outputFlags
 }
 
-func (a plantArgs) plant() plantstore.Plant {
-	return plantstore.Plant{ID: a.ID, Name: a.Name, Tag: a.Tag}
+func (a plantArgs) plant() plantstore.StoredPlant {
+	return plantstore.StoredPlant{Plant: plantstore.Plant{ID: a.ID, Name: a.Name, Tag: a.Tag}}
 }
 
 type createCommand struct {
@@ -40,10 +40,10 @@ Example:
 }
 
 func (c *createCommand) Run(ctx context.Context, api *client.Client, std streams) error {
-	if err := api.Create(ctx, c.plant()); err != nil {
+	if err := api.Create(ctx, c.plant().Plant); err != nil {
 		return err
 	}
-	return c.printPlant(std.out, c.plant())
+	return plantRows.printOne(c.outputFlags, std.out, c.plant())
 }
 
 // conditionFlags say when a command changes a plant.
@@ -74,13 +74,13 @@ func (c *putCommand) Run(ctx context.Context, api *client.Client, std streams) e
 			return err
 		}
 	}
-	if err := api.Replace(ctx, c.plant(), c.condition()); err != nil {
+	if err := api.Replace(ctx, c.plant().Plant, c.condition()); err != nil {
 		return err
 	}
 	if tag, ok := before.Tag.Text(); ok {
 		fmt.Fprintf(std.err, "Plant %d no longer has the tag %q.\n", c.ID, tag)
 	}
-	return c.printPlant(std.out, c.plant())
+	return plantRows.printOne(c.outputFlags, std.out, c.plant())
 }
 
 type patchCommand struct {
@@ -113,7 +113,7 @@ func (c *patchCommand) Run(ctx context.Context, api *client.Client, std streams)
 	if err != nil {
 		return err
 	}
-	return c.printPlant(std.out, plant.Plant)
+	return plantRows.printOne(c.outputFlags, std.out, plant)
 }
 
 type getCommand struct {
@@ -132,25 +132,15 @@ Examples:
 }
 
 func (c *getCommand) Run(ctx context.Context, api *client.Client, std streams) error {
-	if !c.Details {
-		plant, err := api.Get(ctx, c.ID)
-		if err != nil {
-			return err
-		}
-		return c.printPlant(std.out, plant.Plant)
+	get, show := api.Get, plantRows
+	if c.Details {
+		get, show = api.GetDetails, detailRows
 	}
-	plant, err := api.GetDetails(ctx, c.ID)
+	plant, err := get(ctx, c.ID)
 	if err != nil {
 		return err
 	}
-	encoded, err := wire.AppendStored(nil, plant)
-	if err != nil {
-		return err
-	}
-	return c.print(std.out, encoded, func(table io.Writer) {
-		fmt.Fprintf(table, "%s\tVERSION\tCREATED\tUPDATED\n%s\t%s\t%s\t%s\n", plantHeading,
-			plantRow(plant.Plant), plant.Version, known(plant.CreatedAt()), known(plant.Version.Updated()))
-	})
+	return show.printOne(c.outputFlags, std.out, plant)
 }
 
 // known returns a time of a plant in a table.
@@ -224,47 +214,26 @@ Examples:
 
 // Run prints the plants. If there are more, it says how to go on, with the arguments that
 // were given.
-func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.Client, std streams) (err error) {
-	defer func() { err = interruption(ctx, "the list", err) }()
+func (c *listCommand) Run(ctx context.Context, line *kong.Context, api *client.Client, std streams) error {
 	if err := c.check(); err != nil {
 		return err
 	}
 	if c.Count {
 		return c.printCount(ctx, api, std.out)
 	}
-	show := c.listing(cli.WriterUntil(ctx, std.out), plantHeading+"\n")
 	query := c.query()
-	query.Limit = 1000
-	if c.Limit > 0 {
-		query.Limit = min(c.Limit+1, 1000)
+	query.Limit = pageSize(c.Limit)
+	last, more, err := plantRows.print(ctx, c.outputFlags, std.out, api.List(ctx, query), c.Limit)
+	if err != nil || !more {
+		return err
 	}
-	var last plantstore.Plant
-	for plant, err := range api.List(ctx, query) {
-		if err != nil {
-			return errors.Join(err, show.Out.Flush())
-		}
-		if c.Limit > 0 && show.Count == int64(c.Limit) {
-			if err := show.Close(); err != nil {
-				return err
-			}
-			next := cli.WithFlag(line.Args, "--after", last.ID.String())
-			if c.Order.ByName() {
-				at := plantstore.NamePosition{Name: plantstore.SortedName(last.Name), ID: last.ID}
-				next = cli.WithFlag(line.Args, "--after-name", string(at.Cursor()))
-			}
-			_, err := fmt.Fprintf(std.err, "There are more: plantstore %s\n", next)
-			return err
-		}
-		encoded, err := wire.AppendNewPlant(nil, plant.Plant)
-		if err != nil {
-			return err
-		}
-		if err := show.row(plantRow(plant.Plant)+"\n", encoded); err != nil {
-			return err
-		}
-		last = plant.Plant
+	next := cli.WithFlag(line.Args, "--after", last.ID.String())
+	if c.Order.ByName() {
+		at := plantstore.NamePosition{Name: plantstore.SortedName(last.Name), ID: last.ID}
+		next = cli.WithFlag(line.Args, "--after-name", string(at.Cursor()))
 	}
-	return show.Close()
+	std.say("There are more: plantstore " + next)
+	return nil
 }
 
 func (c *listCommand) printCount(ctx context.Context, api *client.Client, out io.Writer) error {
@@ -281,18 +250,22 @@ func (c *listCommand) printCount(ctx context.Context, api *client.Client, out io
 	return err
 }
 
-// plantHeading is the heading of a table of plants.
-const plantHeading = "ID\tNAME\tTAG"
+var (
+	plantRows = rows[plantstore.StoredPlant]{
+		"ID\tNAME\tTAG\n",
+		func(p plantstore.StoredPlant) string { return plantCells(p) + "\n" },
+		func(dst []byte, p plantstore.StoredPlant) ([]byte, error) { return wire.AppendNewPlant(dst, p.Plant) },
+	}
+	detailRows = rows[plantstore.StoredPlant]{
+		"ID\tNAME\tTAG\tVERSION\tCREATED\tUPDATED\n",
+		func(p plantstore.StoredPlant) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s\n", plantCells(p), p.Version, known(p.CreatedAt()), known(p.Version.Updated()))
+		},
+		wire.AppendStored,
+	}
+)
 
-func plantRow(p plantstore.Plant) string {
+func plantCells(p plantstore.StoredPlant) string {
 	tag, _ := p.Tag.Text()
 	return fmt.Sprintf("%d\t%s\t%s", p.ID, printable(p.Name), printable(tag))
-}
-
-func (f outputFlags) printPlant(out io.Writer, p plantstore.Plant) error {
-	encoded, err := wire.AppendNewPlant(nil, p)
-	if err != nil {
-		return err
-	}
-	return f.print(out, encoded, func(table io.Writer) { fmt.Fprintf(table, "%s\n%s\n", plantHeading, plantRow(p)) })
 }

@@ -161,7 +161,7 @@ func TestInterruptedExportLeavesNoFile(t *testing.T) {
 	dir := t.TempDir()
 	var problems bytes.Buffer
 	code := run(ctx, []string{"export", "--url", server.URL, filepath.Join(dir, "plants.csv")}, streams{strings.NewReader(""), io.Discard, &problems})
-	if want := "plantstore: the export was interrupted\n"; code != exitInterrupted || problems.String() != want {
+	if want := "plantstore: export was interrupted\n"; code != exitInterrupted || problems.String() != want {
 		t.Errorf("exit code %d, want %d; got %q, want %q", code, exitInterrupted, &problems, want)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, ".*")); err != nil || len(left) > 0 {

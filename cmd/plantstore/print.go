@@ -2,9 +2,11 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"strconv"
 	"text/tabwriter"
 	"time"
@@ -21,7 +23,7 @@ type outputFlags struct {
 
 func (f outputFlags) asJSON(out io.Writer) bool { return f.JSON || !cli.IsTerminal(out) }
 
-// print prints a result: its JSON, or the table that write writes.
+// print prints one result: its JSON, or the table that write writes.
 func (f outputFlags) print(out io.Writer, encoded []byte, write func(table io.Writer)) error {
 	if f.asJSON(out) {
 		_, err := fmt.Fprintf(out, "%s\n", encoded)
@@ -36,26 +38,59 @@ func printTable(out io.Writer, write func(table io.Writer)) error {
 	return table.Flush()
 }
 
-// listing prints rows as a table on a terminal, and as a JSON array elsewhere.
-type listing struct {
-	plantfile.Writer
-	isTable bool
+// rows are what a command lists: a table on a terminal, and a JSON array elsewhere.
+type rows[T any] struct {
+	heading string
+	row     func(T) string
+	encode  func([]byte, T) ([]byte, error)
 }
 
-func (f outputFlags) listing(out io.Writer, heading string) *listing {
+// print prints the items, at most limit of them unless that is 0. It returns the last that it
+// has printed, and whether there are more.
+func (r rows[T]) print(ctx context.Context, f outputFlags, out io.Writer, items iter.Seq2[T, error], limit int) (last T, more bool, err error) {
+	out = cli.WriterUntil(ctx, out)
 	buffer := bufio.NewWriter(out)
-	if f.asJSON(out) {
-		return &listing{plantfile.Writer{Layout: plantfile.JSON.Layout(false), Out: buffer}, false}
+	show := plantfile.Writer{Layout: plantfile.JSON.Layout(false), Out: buffer}
+	encode := r.encode
+	if !f.asJSON(out) {
+		show = plantfile.Writer{Layout: plantfile.Layout{First: r.heading, None: r.heading}, Out: newTable(buffer)}
+		encode = func(_ []byte, item T) ([]byte, error) { return []byte(r.row(item)), nil }
 	}
-	return &listing{plantfile.Writer{Layout: plantfile.Layout{First: heading, None: heading}, Out: newTable(buffer)}, true}
+	for item, err := range items {
+		if err != nil {
+			return last, false, errors.Join(err, show.Out.Flush())
+		}
+		if limit > 0 && show.Count == int64(limit) {
+			return last, true, show.Close()
+		}
+		encoded, err := encode(nil, item)
+		if err == nil {
+			err = show.Write(encoded)
+		}
+		if err != nil {
+			return last, false, err
+		}
+		last = item
+	}
+	return last, false, show.Close()
 }
 
-// row adds a row, given as a line of the table and as JSON.
-func (l *listing) row(line string, encoded []byte) error {
-	if l.isTable {
-		return l.Write([]byte(line))
+// printOne prints one item: a table on a terminal, and a JSON object elsewhere.
+func (r rows[T]) printOne(f outputFlags, out io.Writer, item T) error {
+	encoded, err := r.encode(nil, item)
+	if err != nil {
+		return err
 	}
-	return l.Write(encoded)
+	return f.print(out, encoded, func(table io.Writer) { io.WriteString(table, r.heading+r.row(item)) })
+}
+
+// pageSize is how many items a request asks for, to find out whether there are more than the
+// limit, which is 0 for all.
+func pageSize(limit int) int {
+	if limit == 0 {
+		return 1000
+	}
+	return min(limit+1, 1000)
 }
 
 // table aligns the columns between tabs.

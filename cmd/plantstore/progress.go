@@ -63,6 +63,9 @@ func (p *progress) update(bytes, items int64) {
 	fmt.Fprintf(p.out, "%s%s\n", done, of)
 }
 
+// items shows how many items are done, where bytes do not matter.
+func (p *progress) items(items int64) { p.update(items, items) }
+
 // pace says how long a number of items has taken.
 func (p *progress) pace(items int64) string {
 	took := time.Since(p.started)

@@ -156,22 +156,17 @@ func (c *serveCommand) serve(ctx context.Context, opts app.Options, out io.Write
 	if bootstrap != "" && len(bootstrap) < 32 {
 		opts.Log.Warn(bootstrapEnv + " is short enough to be guessed: use at least 32 random characters")
 	}
-	first := app.NewFirstToken(bootstrap)
-	ensureFirstToken := func(ctx context.Context) error {
-		created, err := first.Create(ctx, store)
-		if created && first.Secret != "" {
-			printFirstToken(out, app.LocalURL(listener.Addr(), base, c.tlsFlags.enabled()), listener.Addr(), first.Secret)
-		}
-		return err
-	}
-	err = ensureFirstToken(startCtx)
+	firstToken := app.FirstToken(store, bootstrap, func(secret string) {
+		printFirstToken(out, app.LocalURL(listener.Addr(), base, c.tlsFlags.enabled()), listener.Addr(), secret)
+	})
+	err = firstToken(startCtx)
 	switch {
 	case err == nil, errors.Is(err, plantstore.ErrDamaged): // the server says so, and does not end
-		ensureFirstToken = nil
+		firstToken = nil
 	case !c.isPostgres():
 		return errors.Join(err, store.Close())
 	}
-	opts.Listener, opts.BaseURL, opts.Store, opts.FirstToken = listener, base, store, ensureFirstToken
+	opts.Listener, opts.BaseURL, opts.Store, opts.FirstToken = listener, base, store, firstToken
 	served, err := app.New(opts)
 	if err != nil {
 		return errors.Join(err, store.Close())

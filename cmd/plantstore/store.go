@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"time"
 
 	"plantstore"
 	"plantstore/internal/postgres"
@@ -22,14 +21,6 @@ type configFlags struct {
 type storeFlags struct {
 	configFlags
 	DB string `name:"db" default:"plantstore.db" env:"PLANTSTORE_DB" placeholder:"FILE|URL" help:"The store: the path of a file (${default}), or postgres://user:password@host:5432/database."`
-}
-
-// openedStore is a store with background work, which Run does. KeepLog, called before
-// Run, limits how much of the log of changes is kept.
-type openedStore interface {
-	plantstore.Store
-	KeepLog(age time.Duration, bytes int64)
-	Run(ctx context.Context) error
 }
 
 // isPostgres reports whether the store is a PostgreSQL database and not a file.
@@ -63,7 +54,7 @@ func (f storeFlags) check() error {
 }
 
 // open opens a store. Of the options, only Log is for a file too.
-func (f storeFlags) open(ctx context.Context, mode sqlite.Mode, opts postgres.Options) (openedStore, error) {
+func (f storeFlags) open(ctx context.Context, mode sqlite.Mode, opts postgres.Options) (plantstore.Store, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
@@ -92,12 +83,12 @@ func (f storeFlags) openPostgres(ctx context.Context, opts postgres.Options) (*p
 }
 
 // openAlongside opens the store for a command that may run alongside a server.
-func (f storeFlags) openAlongside(ctx context.Context, mode sqlite.Mode) (openedStore, error) {
+func (f storeFlags) openAlongside(ctx context.Context, mode sqlite.Mode) (plantstore.Store, error) {
 	return f.open(ctx, mode, postgres.Options{StoreTimeout: callTimeout, Alongside: true})
 }
 
 // look opens the store for a command that only reads it, which changes nothing in a file.
-func (f storeFlags) look(ctx context.Context, std streams) (openedStore, error) {
+func (f storeFlags) look(ctx context.Context, std streams) (plantstore.Store, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
@@ -115,7 +106,7 @@ func lookAt(ctx context.Context, path string, std streams) (*sqlite.Store, error
 func (s streams) say(sentence string) { fmt.Fprintln(s.err, sentence) }
 
 // name returns the store as it may be logged: without a password.
-func (f storeFlags) name(store openedStore) string {
+func (f storeFlags) name(store plantstore.Store) string {
 	if shared, ok := store.(fmt.Stringer); ok {
 		return shared.String()
 	}

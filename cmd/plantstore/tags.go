@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"plantstore"
 	"plantstore/client"
-	"plantstore/internal/cli"
 	"plantstore/internal/wire"
 )
 
@@ -26,24 +24,18 @@ Examples:
   plantstore tags --prefix tro | jq '.[].plants'`
 }
 
-func (c *tagsCommand) Run(ctx context.Context, api *client.Client, std streams) (err error) {
-	defer func() { err = interruption(ctx, "the list of tags", err) }()
-	show := c.listing(cli.WriterUntil(ctx, std.out), "TAG\tPLANTS\n")
-	for tag, err := range api.Tags(ctx, plantstore.TagQuery{Prefix: c.Prefix, Contains: c.Contains}) {
-		if err != nil {
-			return errors.Join(err, show.Out.Flush())
-		}
-		text, err := wire.AppendTag(nil, tag)
-		if err != nil {
-			return err
-		}
-		plus := ""
-		if tag.More {
-			plus = "+"
-		}
-		if err := show.row(fmt.Sprintf("%s\t%d%s\n", printable(tag.Tag), tag.Plants, plus), text); err != nil {
-			return err
-		}
+func (c *tagsCommand) Run(ctx context.Context, api *client.Client, std streams) error {
+	tags := api.Tags(ctx, plantstore.TagQuery{Prefix: c.Prefix, Contains: c.Contains})
+	_, _, err := tagRows.print(ctx, c.outputFlags, std.out, tags, 0)
+	return err
+}
+
+var tagRows = rows[plantstore.TagCount]{"TAG\tPLANTS\n", tagRow, wire.AppendTag}
+
+func tagRow(t plantstore.TagCount) string {
+	plus := ""
+	if t.More {
+		plus = "+"
 	}
-	return show.Close()
+	return fmt.Sprintf("%s\t%d%s\n", printable(t.Tag), t.Plants, plus)
 }

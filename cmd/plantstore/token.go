@@ -85,7 +85,7 @@ type tokenStore interface {
 }
 
 // use calls do with the tokens that were chosen. open opens the store, if they are in one.
-func (f *tokenFlags) use(std streams, open func(storeFlags) (openedStore, error), do func(tokenStore) error) error {
+func (f *tokenFlags) use(std streams, open func(storeFlags) (plantstore.Store, error), do func(tokenStore) error) error {
 	if f.URL != "" {
 		api, err := clientFlags{f.URL}.client(std, callTimeout)
 		if err != nil {
@@ -168,19 +168,19 @@ func (c *tokenCreate) Run(ctx context.Context, std streams) error {
 			return usage("--init creates a store: use --db to name it")
 		}
 		err := c.create(ctx, std, sqlite.Existing, asked)
-		if c.URL != "" || !errors.Is(err, fs.ErrNotExist) {
+		switch {
+		case c.URL != "" || !errors.Is(err, fs.ErrNotExist):
 			return err
+		case c.Init:
+			return c.create(ctx, std, sqlite.Share, asked)
 		}
-		if !c.Init {
-			return fmt.Errorf("there is no store at %s: check --db, or use --init to create one", cli.MaskSecrets(*c.DB))
-		}
-		return c.create(ctx, std, sqlite.Share, asked)
+		return fmt.Errorf("there is no store at %s: check --db, or use --init to create one", cli.MaskSecrets(*c.DB))
 	})
 }
 
 // create creates the token and prints it. The mode is that in which a store is opened.
 func (c *tokenCreate) create(ctx context.Context, std streams, mode sqlite.Mode, asked plantstore.NewToken) error {
-	open := func(f storeFlags) (openedStore, error) { return f.openAlongside(ctx, mode) }
+	open := func(f storeFlags) (plantstore.Store, error) { return f.openAlongside(ctx, mode) }
 	return c.use(std, open, func(tokens tokenStore) error {
 		if err := c.checkName(ctx, tokens); err != nil {
 			return err
@@ -193,9 +193,9 @@ func (c *tokenCreate) create(ctx context.Context, std streams, mode sqlite.Mode,
 			return err
 		}
 		if mode == sqlite.Share {
-			fmt.Fprintf(std.err, "%s is a new store.\n", cli.MaskSecrets(*c.DB))
+			std.say(cli.MaskSecrets(*c.DB) + " is a new store.")
 		}
-		fmt.Fprintf(std.err, "%s It will not be shown again.\n", describeToken(token))
+		std.say(describeToken(token) + " It will not be shown again.")
 		_, err = fmt.Fprintln(std.out, secret)
 		return err
 	})
@@ -226,7 +226,7 @@ type tokenList struct {
 func (tokenList) Help() string { return tokenTargetHelp }
 
 func (c *tokenList) Run(ctx context.Context, std streams) error {
-	open := func(f storeFlags) (openedStore, error) { return f.look(ctx, std) }
+	open := func(f storeFlags) (plantstore.Store, error) { return f.look(ctx, std) }
 	return c.run(func() error {
 		return c.use(std, open, func(in tokenStore) error {
 			tokens, err := in.Tokens(ctx)
@@ -283,7 +283,7 @@ func (tokenRevoke) Help() string {
 }
 
 func (c *tokenRevoke) Run(ctx context.Context, std streams) error {
-	open := func(f storeFlags) (openedStore, error) { return f.openAlongside(ctx, sqlite.Existing) }
+	open := func(f storeFlags) (plantstore.Store, error) { return f.openAlongside(ctx, sqlite.Existing) }
 	return c.run(func() error {
 		return c.use(std, open, func(in tokenStore) error {
 			tokens, err := in.Tokens(ctx)
@@ -297,8 +297,8 @@ func (c *tokenRevoke) Run(ctx context.Context, std streams) error {
 			if err := in.RevokeToken(ctx, token.ID); err != nil {
 				return fmt.Errorf("cannot revoke the token: %w", err)
 			}
-			_, err = fmt.Fprintf(std.err, "Token %s (%s) is revoked.\n", token.ID, token.Name)
-			return err
+			std.say(fmt.Sprintf("Token %s (%s) is revoked.", token.ID, token.Name))
+			return nil
 		})
 	})
 }

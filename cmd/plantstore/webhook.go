@@ -44,6 +44,15 @@ type webhookTarget struct {
 	outputFlags
 }
 
+// run calls the server for the webhook, and prints what has become of it.
+func (t *webhookTarget) run(ctx context.Context, std streams, call func(context.Context, string) (plantstore.Webhook, error)) error {
+	hook, err := call(ctx, t.ID)
+	if err != nil {
+		return err
+	}
+	return t.printWebhook(std.out, hook, "")
+}
+
 type webhookCreate struct {
 	clientFlags
 	Target      string                 `arg:"" name:"target" placeholder:"URL" help:"Where to send events, such as https://example.com/hook."`
@@ -118,11 +127,7 @@ func (c *webhookShow) Run(ctx context.Context, api *client.Client, std streams) 
 		}
 		return c.print(std.out, wire.EncodeDeliveries(attempts), func(table io.Writer) { writeDeliveries(table, attempts...) })
 	}
-	hook, err := api.Webhook(ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	return c.printWebhook(std.out, hook, "")
+	return c.run(ctx, std, api.Webhook)
 }
 
 type webhookRotate struct{ webhookTarget }
@@ -159,8 +164,8 @@ func (c *webhookTest) Run(ctx context.Context, api *client.Client, std streams) 
 
 type webhookReplay struct {
 	webhookTarget
-	After string `placeholder:"CURSOR" help:"Send the events after this cursor; latest skips all."`
-	Since string `placeholder:"TIME" help:"Send the events from this time on, such as 2026-01-31T12:00:00Z."`
+	After string    `xor:"start" required:"" placeholder:"CURSOR" help:"Send the events after this cursor; latest skips all."`
+	Since time.Time `xor:"start" required:"" placeholder:"TIME" help:"Send the events from this time on, such as 2026-01-31T12:00:00Z."`
 }
 
 func (webhookReplay) Help() string {
@@ -170,19 +175,8 @@ Example:
   plantstore webhook replay wh_0123456789abcdef0123 --since 2026-01-31T12:00:00Z`
 }
 
-func (c *webhookReplay) Run(ctx context.Context, std streams) error {
-	if (c.After == "") == (c.Since == "") {
-		return usage("use either --after or --since")
-	}
-	since, err := timeFlag("since", c.Since)
-	if err != nil {
-		return err
-	}
-	api, err := c.client(std, callTimeout)
-	if err != nil {
-		return err
-	}
-	hook, err := api.ReplayWebhook(ctx, c.ID, plantstore.Cursor(c.After), since)
+func (c *webhookReplay) Run(ctx context.Context, api *client.Client, std streams) error {
+	hook, err := api.ReplayWebhook(ctx, c.ID, plantstore.Cursor(c.After), c.Since)
 	if err != nil {
 		return err
 	}
@@ -196,11 +190,7 @@ func (webhookRetry) Help() string {
 }
 
 func (c *webhookRetry) Run(ctx context.Context, api *client.Client, std streams) error {
-	hook, err := api.RetryWebhook(ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	return c.printWebhook(std.out, hook, "")
+	return c.run(ctx, std, api.RetryWebhook)
 }
 
 type webhookPause struct{ webhookTarget }
@@ -210,11 +200,7 @@ func (webhookPause) Help() string {
 }
 
 func (c *webhookPause) Run(ctx context.Context, api *client.Client, std streams) error {
-	hook, err := api.PauseWebhook(ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	return c.printWebhook(std.out, hook, "")
+	return c.run(ctx, std, api.PauseWebhook)
 }
 
 type webhookResume struct{ webhookTarget }
@@ -224,11 +210,7 @@ func (webhookResume) Help() string {
 }
 
 func (c *webhookResume) Run(ctx context.Context, api *client.Client, std streams) error {
-	hook, err := api.ResumeWebhook(ctx, c.ID)
-	if err != nil {
-		return err
-	}
-	return c.printWebhook(std.out, hook, "")
+	return c.run(ctx, std, api.ResumeWebhook)
 }
 
 type webhookDelete struct {
@@ -242,8 +224,8 @@ func (c *webhookDelete) Run(ctx context.Context, api *client.Client, std streams
 	if err := api.DeleteWebhook(ctx, c.ID); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(std.err, "Webhook %s is deleted.\n", printable(c.ID))
-	return err
+	std.say("Webhook " + printable(c.ID) + " is deleted.")
+	return nil
 }
 
 // printWebhook prints a webhook, and its secret if that is not empty.
@@ -252,30 +234,31 @@ func (f outputFlags) printWebhook(out io.Writer, w plantstore.Webhook, secret st
 }
 
 func writeWebhook(table io.Writer, w plantstore.Webhook, secret string) {
-	fmt.Fprintf(table, "id\t%s\nurl\t%s\ntypes\t%s\n", printable(w.ID), printable(w.URL), formatTypes(w.Types))
-	if w.Description != "" {
-		fmt.Fprintf(table, "description\t%s\n", printable(w.Description))
+	row := func(name, text string) {
+		if text != "" {
+			fmt.Fprintf(table, "%s\t%s\n", name, text)
+		}
 	}
-	fmt.Fprintf(table, "health\t%s\n", healthText(w.Health))
+	row("id", printable(w.ID))
+	row("url", printable(w.URL))
+	row("types", formatTypes(w.Types))
+	row("description", printable(w.Description))
+	row("health", healthText(w.Health))
 	if w.Health.State == plantstore.WebhookDisabled {
-		fmt.Fprintf(table, "reason\t%s\n", printable(w.Disabled))
+		row("reason", printable(w.Disabled))
 	}
 	if f := w.Health.Failing; f != nil {
-		fmt.Fprintf(table, "attempts\t%d\n", f.Attempts)
+		row("attempts", strconv.Itoa(f.Attempts))
 	}
-	if text := nextAttemptText(w.Health); text != "" {
-		fmt.Fprintf(table, "next attempt\t%s\n", text)
-	}
-	if text := lastErrorText(w); text != "" {
-		fmt.Fprintf(table, "last error\t%s\n", text)
-	}
-	fmt.Fprintf(table, "delivered\t%s\npending\t%s\nlag\t%s\n", when(w.Health.Delivered), pendingText(w.Health), lagText(w.Health))
-	fmt.Fprintf(table, "created\t%s\n", when(w.Created))
-	if w.By != "" {
-		fmt.Fprintf(table, "by\t%s\n", printable(w.By))
-	}
+	row("next attempt", nextAttemptText(w.Health))
+	row("last error", lastErrorText(w))
+	row("delivered", when(w.Health.Delivered))
+	row("pending", pendingText(w.Health))
+	row("lag", lagText(w.Health))
+	row("created", when(w.Created))
+	row("by", printable(w.By))
 	if secret != "" {
-		fmt.Fprintf(table, "secret\t%s (not shown again)\n", secret)
+		row("secret", secret+" (not shown again)")
 	}
 }
 

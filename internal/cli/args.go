@@ -18,6 +18,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"plantstore"
+	"plantstore/internal/wire"
 )
 
 // negative matches arguments that are negative numbers or durations, and not flags.
@@ -78,6 +79,7 @@ var Mappers = []kong.Option{
 	kong.NamedMapper("size", mapper("must be a size such as 1048576, 500KB or 1MiB", parseSize)),
 	typeMapper[time.Duration]("must be a duration such as 500ms, 30s or 7d", ParseDuration),
 	typeMapper[netip.Prefix]("must be an address or a network such as 10.0.0.1, 10.0.0.0/8 or fd00::/8", parseNetwork),
+	typeMapper[time.Time]("must be a time such as 2026-01-31T12:00:00Z", wire.ParseTime),
 	typeMapper[plantstore.Tag]("", func(text string) (plantstore.Tag, error) { return plantstore.NewTag(text), nil }),
 }
 

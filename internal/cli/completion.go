@@ -65,8 +65,11 @@ func Complete(node *kong.Node, words []string) []string {
 	return slices.DeleteFunc(all, func(word string) bool { return !strings.HasPrefix(word, current) })
 }
 
-// FlagNamed returns the flag of a command, or nil if the word is not one.
+// FlagNamed returns the flag of a command, or nil if the word is not one or there is no command.
 func FlagNamed(node *kong.Node, word string) *kong.Flag {
+	if node == nil {
+		return nil
+	}
 	for _, f := range node.Flags {
 		if word == "--"+f.Name {
 			return f

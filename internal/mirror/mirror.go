@@ -30,8 +30,9 @@ type Mirror struct {
 	Save func(State) error
 	// Say tells the user what happens.
 	Say func(sentence string)
-	// Progress begins to show how far a part of the work is, such as plants that are compared.
-	Progress func(verb, noun string) Progress
+	// Progress begins to show how far a part of the work is, such as plants that are compared:
+	// update how many items are done. finish ends the display.
+	Progress func(verb, noun string) (update func(items int64), finish func())
 
 	comparisons int // since events were last followed
 }
@@ -53,14 +54,6 @@ func (s Server) wrap(err error) error {
 type State struct {
 	Cursor  plantstore.Cursor `json:"cursor"`             // the copy has every change up to here; empty before the first
 	ToStore string            `json:"to_store,omitempty"` // the store that has the copy, as cursors name it; empty if it is not known
-}
-
-// Progress shows how far a part of the work is.
-type Progress interface {
-	// Update shows how many items are done.
-	Update(items int64)
-	// Finish ends the display.
-	Finish()
 }
 
 // ErrSameStore says that both servers have the same store.
@@ -168,8 +161,8 @@ func (m *Mirror) run(ctx context.Context) error {
 			return err
 		}
 	}
-	progress := m.Progress("followed", "change")
-	defer progress.Finish()
+	update, finish := m.Progress("followed", "change")
+	defer finish()
 	changes := int64(0)
 	apply := func(events []plantstore.Event, next plantstore.Cursor) error {
 		if err := m.apply(ctx, events); err != nil {
@@ -182,7 +175,7 @@ func (m *Mirror) run(ctx context.Context) error {
 		}
 		m.comparisons = 0
 		changes += int64(len(events))
-		progress.Update(changes)
+		update(changes)
 		return nil
 	}
 	if m.Follow {
@@ -309,8 +302,8 @@ const (
 // compare makes the copy equal to a snapshot of the store.
 func (m *Mirror) compare(ctx context.Context) error {
 	m.comparisons++
-	progress := m.Progress("compared", "plant")
-	defer progress.Finish()
+	update, finish := m.Progress("compared", "plant")
+	defer finish()
 	var at plantstore.Cursor
 	var compared, written, bytes int64
 	var next []difference
@@ -322,7 +315,7 @@ func (m *Mirror) compare(ctx context.Context) error {
 	}
 	err := m.join(m.From.Client.ExportAt(ctx, plantstore.Query{}, &at), m.To.Client.Export(ctx, plantstore.Query{}), func(d *difference) error {
 		compared++
-		progress.Update(compared)
+		update(compared)
 		if d == nil {
 			return nil
 		}
