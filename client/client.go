@@ -259,8 +259,8 @@ func (c *Client) Delete(ctx context.Context, id plantstore.ID, cond *plantstore.
 }
 
 // OutcomeError is the error of a write with a version as its condition, if the response to an
-// attempt was lost and the repeated one failed: the first may have been applied. Then the
-// condition no longer holds.
+// attempt was lost, or the context ended before it arrived, and no other attempt succeeded: that
+// one may have been applied. Then the condition no longer holds.
 type OutcomeError struct {
 	Err error // of the last attempt
 	// Now is the plant after that, unless ReadErr says why it is not known. That is ErrNoPlant if
@@ -287,7 +287,7 @@ func (c *Client) writeIf(ctx context.Context, what string, id plantstore.ID, con
 	if err != nil {
 		return c.fail(what, err)
 	}
-	lost := false
+	lost, start := false, time.Now()
 	err = c.retry(ctx, what, func(maybeApplied bool) error {
 		err := attempt(header, maybeApplied)
 		failed, ok := errors.AsType[*transient](err)
@@ -297,8 +297,9 @@ func (c *Client) writeIf(ctx context.Context, what string, id plantstore.ID, con
 	if err == nil || !lost || !ofVersion(cond) {
 		return err
 	}
-	unknown := &OutcomeError{Err: err}
-	unknown.Now, unknown.ReadErr = c.GetDetails(ctx, id)
+	unknown, reader := &OutcomeError{Err: err}, *c
+	reader.opts.RetryTimeout -= time.Since(start) // the call as a whole takes no longer than others
+	unknown.Now, unknown.ReadErr = reader.GetDetails(ctx, id)
 	return unknown
 }
 
@@ -478,16 +479,16 @@ func (c *Client) call(ctx context.Context, status int, method, path string, head
 	}
 	resp, err := c.calls.Do(req)
 	if err != nil {
-		return nil, transportError(ctx, err)
+		return nil, transportError(err)
 	}
 	defer resp.Body.Close()
 	c.announce(resp.Header)
-	return readResponse(ctx, resp, status)
+	return readResponse(resp, status)
 }
 
 func (c *Client) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
-	if err != nil {
+	if err := cmp.Or(err, ctx.Err()); err != nil { // nothing has been sent
 		return nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+c.token)

@@ -170,12 +170,12 @@ func (s *eventStream) follow(ctx context.Context) error {
 		err = errIdleTimeout
 	}
 	if err != nil {
-		return transportError(ctx, err)
+		return transportError(err)
 	}
 	s.client.announce(resp.Header)
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK || !isMedia(resp.Header, wire.MediaEventStream) {
-		return responseError(ctx, resp)
+		return responseError(resp)
 	}
 	if s.query.After == plantstore.LatestCursor {
 		start := plantstore.Cursor(resp.Header.Get(wire.HeaderCursor))

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"plantstore"
 	"plantstore/client"
@@ -264,6 +266,44 @@ func TestOutcomeOfAConditionalWriteIsUnknownAfterALostResponse(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The outcome is as unknown if the caller no longer waits for the response.
+func TestOutcomeOfAConditionalWriteIsUnknownIfItsContextEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *bubbleServer) {
+		s.Fill(t, oak)
+		cond := &plantstore.Condition{Match: []plantstore.ETag{`"x"`}}
+		ctx, cancel := context.WithCancel(t.Context())
+		sent := fault{trip: func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+			_, err := discard(next.RoundTrip(r))
+			cancel()
+			return nil, errors.Join(ctx.Err(), err)
+		}}
+		retrying := 0
+		c := s.client(t, client.Options{Retrying: func(error, time.Duration) { retrying++ }}, sent.breaking(1))
+		err := c.Replace(ctx, elm, cond)
+		unknown, ok := errors.AsType[*client.OutcomeError](err)
+		if !ok || !errors.Is(err, context.Canceled) || !errors.Is(unknown.ReadErr, context.Canceled) || retrying > 0 {
+			t.Errorf("%v after %d retries, want an OutcomeError because of the context", err, retrying)
+		}
+		err = c.Replace(ctx, elm, cond)
+		if _, ok := errors.AsType[*client.OutcomeError](err); ok || !errors.Is(err, context.Canceled) {
+			t.Errorf("the context ended before the request was sent: %v", err)
+		}
+	})
+}
+
+// Neither the write nor the reading of the plant after it reaches the server again.
+func TestUnknownOutcomeTakesNoLongerThanRetriesMay(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *bubbleServer) {
+		broken := fault{trip: func(http.RoundTripper, *http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }}
+		start := time.Now()
+		err := s.client(t, client.Options{RetryTimeout: 10 * time.Second}, broken.breaking(1000)).
+			Replace(t.Context(), elm, &plantstore.Condition{Match: []plantstore.ETag{`"x"`}})
+		if _, ok := errors.AsType[*client.OutcomeError](err); !ok || time.Since(start) > 10*time.Second {
+			t.Errorf("%v after %s, want an OutcomeError after 10s at most", err, time.Since(start))
+		}
+	})
 }
 
 // The connection breaks after a part of the import was sent.

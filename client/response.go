@@ -3,7 +3,6 @@ package client
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -113,13 +112,13 @@ const maxBody = 64 << 20
 
 // readResponse reads a response that must have the status, and be JSON unless it is
 // empty. It reads to the end, so that the connection can be used again.
-func readResponse(ctx context.Context, resp *http.Response, status int) (*response, error) {
+func readResponse(resp *http.Response, status int) (*response, error) {
 	if resp.StatusCode != status {
-		return nil, responseError(ctx, resp)
+		return nil, responseError(resp)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	if err != nil {
-		return nil, transportError(ctx, fmt.Errorf("the response was cut off: %w", err))
+		return nil, transportError(fmt.Errorf("the response was cut off: %w", err))
 	}
 	if len(body) > maxBody {
 		return nil, fmt.Errorf("the response is larger than the limit of %d MiB", maxBody>>20)
@@ -135,11 +134,8 @@ func readResponse(ctx context.Context, resp *http.Response, status int) (*respon
 const maxErrorBody = 256 << 10
 
 // responseError returns the error for a response.
-func responseError(ctx context.Context, resp *http.Response) error {
+func responseError(resp *http.Response) error {
 	body, cut := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
 	r := &response{resp.Status, resp.Header, body}
 	err := r.err(resp.StatusCode)
 	if cut != nil {

@@ -63,7 +63,8 @@ func (c *Client) retry(ctx context.Context, what string, attempt func(maybeAppli
 			failing = time.Now()
 		}
 		wait := failed.after + delays.Next()
-		if n >= c.opts.Retries || time.Since(failing)+wait > c.opts.RetryTimeout {
+		ended := ctx.Err() != nil && errors.Is(err, ctx.Err())
+		if ended || n >= c.opts.Retries || time.Since(failing)+wait > c.opts.RetryTimeout {
 			return c.fail(what, gaveUp(n+1, failed.err))
 		}
 		if c.opts.Retrying != nil {
@@ -86,8 +87,8 @@ func gaveUp(attempts int, err error) error {
 
 // transportError classifies a request that could not be sent, or whose response
 // could not be read.
-func transportError(ctx context.Context, err error) error {
-	if ctx.Err() != nil || isPermanent(err) {
+func transportError(err error) error {
+	if isPermanent(err) {
 		return err
 	}
 	dial, ok := errors.AsType[*net.OpError](err)

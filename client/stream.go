@@ -91,10 +91,10 @@ func (c *Client) openExport(ctx context.Context, q plantstore.Query) (*exportRea
 		req.Header.Set("Accept", wire.MediaNDJSON)
 		resp, err := c.streams.Do(req)
 		if err != nil {
-			return transportError(ctx, err)
+			return transportError(err)
 		}
 		c.announce(resp.Header)
-		if lines, err = c.readExport(ctx, resp); err != nil {
+		if lines, err = c.readExport(resp); err != nil {
 			resp.Body.Close()
 		}
 		return err
@@ -104,16 +104,16 @@ func (c *Client) openExport(ctx context.Context, q plantstore.Query) (*exportRea
 
 // readExport waits for the first byte of an export. Until then, the export can be
 // retried.
-func (c *Client) readExport(ctx context.Context, resp *http.Response) (*exportReader, error) {
+func (c *Client) readExport(resp *http.Response) (*exportReader, error) {
 	if resp.StatusCode != http.StatusOK || !isMedia(resp.Header, wire.MediaNDJSON) {
-		return nil, responseError(ctx, resp)
+		return nil, responseError(resp)
 	}
 	if resp.ProtoMajor == 1 && resp.ContentLength < 0 && resp.TransferEncoding == nil && !resp.Uncompressed {
 		return nil, errors.New("cannot tell whether the response is complete: is there an HTTP/1.0 proxy in between?")
 	}
 	in := bufio.NewReader(resp.Body)
 	if _, err := in.Peek(1); err != nil && err != io.EOF {
-		return nil, transportError(ctx, err)
+		return nil, transportError(err)
 	}
 	return &exportReader{client: c, at: plantstore.Cursor(resp.Header.Get(wire.HeaderCursor)), in: in, body: resp.Body}, nil
 }
@@ -332,11 +332,11 @@ func (c *Client) sendImport(ctx context.Context, body *uploadBody, opts ImportOp
 	req.Header.Set("Expect", "100-continue")
 	resp, err := c.streams.Do(req)
 	if err != nil {
-		return plantstore.ImportReport{}, transportError(ctx, err)
+		return plantstore.ImportReport{}, transportError(err)
 	}
 	c.announce(resp.Header)
 	defer resp.Body.Close()
-	whole, err := readResponse(ctx, resp, http.StatusOK)
+	whole, err := readResponse(resp, http.StatusOK)
 	if err != nil {
 		return plantstore.ImportReport{}, err
 	}
