@@ -358,6 +358,14 @@ func (s *Server) Memory(figure string) int64 {
 	return kilobytes << 10
 }
 
+// ResetPeakMemory has the kernel measure VmHWM anew.
+func (s *Server) ResetPeakMemory() {
+	s.t.Helper()
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.PID()), []byte("5"), 0); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // OpenFiles returns the sorted names of everything that the server has open.
 func (s *Server) OpenFiles() []string {
 	s.t.Helper()

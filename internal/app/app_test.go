@@ -116,7 +116,7 @@ func TestMemoryLimitFollowsWhatIsInUse(t *testing.T) {
 		t.Errorf("%d MiB with 1024 connections", got/mib)
 	}
 	large := make([]byte, 200*mib)
-	if got := limit(0); got < 300*mib || got > 330*mib {
+	if got := limit(0); got < 248*mib || got > 270*mib {
 		t.Errorf("%d MiB with 200 MiB in use", got/mib)
 	}
 	runtime.KeepAlive(large)

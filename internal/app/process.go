@@ -29,9 +29,11 @@ func tuneRuntime(store plantstore.Store) {
 }
 
 // What Go's runtime may use before it collects garbage more often than GOGC says: at least
-// minMemory, and connectionMemory in addition for each connection.
+// minMemory, or half as much again as what is in use, but no more than maxGarbage in addition to
+// it; and connectionMemory for each connection.
 const (
 	minMemory        = 72 << 20
+	maxGarbage       = 48 << 20
 	connectionMemory = 16 << 10
 )
 
@@ -43,9 +45,9 @@ const (
 )
 
 // limitMemory keeps garbage from filling the memory when requests are large, until ctx
-// ends. Garbage may always take half as much as what is in use: a limit below that, which
-// imports, bodies, pages and queues together may reach, would have the collector run all
-// the time. docs/operations/capacity.md sums up what they may hold. GOMEMLIMIT replaces the limit.
+// ends. Garbage always has room: a limit below what is in use, which imports, bodies, pages
+// and queues together may reach, would have the collector run all the time.
+// docs/operations/capacity.md sums up what they may hold. GOMEMLIMIT replaces the limit.
 func limitMemory(ctx context.Context, connections func() int) error {
 	figures := []metrics.Sample{
 		{Name: "/gc/heap/live:bytes"},
@@ -61,7 +63,7 @@ func limitMemory(ctx context.Context, connections func() int) error {
 		value := func(i int) int64 { return int64(figures[i].Value.Uint64()) }
 		live, held := value(0)+value(1), value(2)-value(3)
 		if limit {
-			debug.SetMemoryLimit(max(minMemory, live+live/2) + int64(connections())*connectionMemory)
+			debug.SetMemoryLimit(max(minMemory, live+min(live/2, maxGarbage)) + int64(connections())*connectionMemory)
 		}
 		if now := figures[4].Value.Uint64(); now != collections {
 			collections, lastCollection = now, time.Now()
