@@ -25,9 +25,12 @@ var holders = []struct {
 	{"slow exports", exportSlowly},
 }
 
+// heldConnections is how many connections create plants beside a snapshot that is held.
+var heldConnections = []int{1, 4, 16, 64}
+
 // measureHeld measures creates before start, and at the end of the time for which its snapshot
 // stays open, with two webhooks and one follower.
-func measureHeld(connections int, name string, start func(*bench, *contender) (func(), error)) func(*bench, *contender) error {
+func measureHeld(name string, start func(*bench, *contender) (func(), error)) func(*bench, *contender) error {
 	return func(b *bench, c *contender) error {
 		for range 2 {
 			r := newReceiver(false)
@@ -52,11 +55,23 @@ func measureHeld(connections int, name string, start func(*bench, *contender) (f
 		}
 		defer following.Close()
 
-		load := workload{fmt.Sprintf("creates, %d connections, %s", connections, name), "create", "sequential", connections}
-		if _, err := b.send(c, load, 0, b.seconds); err != nil { // warms up
+		load := func(connections int) workload {
+			return workload{fmt.Sprintf("%s, creates, %d connections", name, connections), "create", "sequential", connections}
+		}
+		measureAll := func() (all []sample, err error) {
+			for _, connections := range heldConnections {
+				s, err := b.measure(c, load(connections), 0, b.seconds)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, s)
+			}
+			return all, nil
+		}
+		if _, err := b.send(c, load(16), 0, b.seconds); err != nil { // warms up
 			return err
 		}
-		before, err := b.measure(c, load, 0, b.seconds)
+		before, err := measureAll()
 		if err != nil {
 			return err
 		}
@@ -70,32 +85,40 @@ func measureHeld(connections int, name string, start func(*bench, *contender) (f
 		}
 		defer stop()
 		began := time.Now()
-		if _, err := b.send(c, load, 0, int(b.held.Seconds())-b.seconds); err != nil {
-			return err
+		if rest := int(b.held.Seconds()) - len(heldConnections)*b.seconds; rest > 0 {
+			if _, err := b.send(c, load(16), 0, rest); err != nil {
+				return err
+			}
 		}
-		during, err := b.measure(c, load, 0, b.seconds)
+		during, err := measureAll()
 		if err != nil {
 			return err
 		}
-		b.note(c, load.name+", before", before.Rate, "creates/s")
-		b.note(c, fmt.Sprintf("%s for %s", load.name, b.held), during.Rate, "creates/s")
-		b.note(c, load.name+", of the rate before", during.Rate/before.Rate, "")
-		b.note(c, load.name+", p99 before", before.P99/1000, "ms")
-		b.note(c, load.name+", p99", during.P99/1000, "ms")
+		held := time.Since(began).Round(time.Second)
 		now, err := c.database.dead()
+		if err != nil {
+			return err
+		}
+		for i, s := range during {
+			b.note(c, s.Workload+", before", before[i].Rate, "creates/s")
+			b.note(c, fmt.Sprintf("%s, at the end of %s", s.Workload, held), s.Rate, "creates/s")
+			b.note(c, s.Workload+", of the rate before", s.Rate/before[i].Rate, "")
+			b.note(c, s.Workload+", p99 before", before[i].P99/1000, "ms")
+			b.note(c, s.Workload+", p99", s.P99/1000, "ms")
+		}
 		for table, n := range now {
 			if more := n - dead[table]; more > 0 {
-				b.note(c, load.name+", dead rows of "+table, float64(more)/time.Since(began).Seconds(), "a second")
+				b.note(c, name+", dead rows of "+table, float64(more)/held.Seconds(), "a second")
 			}
 		}
-		return err
+		return nil
 	}
 }
 
 // holdSnapshot opens a transaction that has a snapshot and sleeps.
 func holdSnapshot(b *bench, c *contender) (stop func(), err error) {
 	holder := exec.Command("psql", c.database.arguments("-X", "-c",
-		fmt.Sprintf("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_sleep(%f)", 2*b.held.Seconds()))...)
+		fmt.Sprintf("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_sleep(%f)", 2*b.held.Seconds()+600))...)
 	if err := holder.Start(); err != nil {
 		return nil, err
 	}

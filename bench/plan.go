@@ -69,17 +69,8 @@ func fullPlan(plants int) plan {
 	p = append(p, stage{kinds: named(ours, oursPostgres), extra: measureHistories(plants), name: "histories"})
 	p = append(p, stage{kinds: named(ours, oursPostgres), extra: measureSearches(plants), name: "searches"})
 	p = append(p, stage{kinds: named(ours, oursPostgres), extra: measureIndexCosts, name: "searches: costs of the index"})
-	for i, holder := range holders {
-		for _, connections := range []int{1, 4, 16, 64} {
-			if i > 0 && connections != 16 {
-				continue
-			}
-			p = append(p, stage{
-				kinds: named(oursPostgres, oursReplicas),
-				extra: measureHeld(connections, holder.name, holder.start),
-				name:  fmt.Sprintf("%s, %d connections", holder.name, connections),
-			})
-		}
+	for _, h := range holders {
+		p = append(p, stage{kinds: named(oursPostgres, oursReplicas), extra: measureHeld(h.name, h.start), name: h.name})
 	}
 	for _, n := range []int{10_000, 1_000_000} {
 		p = append(p, stage{
