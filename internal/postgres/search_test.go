@@ -51,26 +51,12 @@ func TestStoreWithTheIndex(t *testing.T) {
 	})
 }
 
-// syllables make names and searches that have much in common. Some fold, some are longer than they
-// look, and some mean something to LIKE.
-var syllables = []string{
-	"a", "mon", "ste", "RA", "\u00c9", "e\u0301t\u00e9", "\u0444\u0438\u043a\u0443\u0441", "\u039f\u03a3", "\u03c2 ", "\u03a3\u03c3", "\u89c0\u97f3\u84ee", "%", "_", "\\", "\x00", "\x01", "\u212a",
-	"\U0001f335", "-", " ", " ", "\u05e9\u05e8\u05da", "\u0130", "I\u0131i", "\u0937\u093f", "\ub098\ubb34\uaf43",
-}
-
-func anyText(r *rand.Rand, most int) string {
-	var b strings.Builder
-	for range r.IntN(most + 1) {
-		b.WriteString(syllables[r.IntN(len(syllables))])
-	}
-	return b.String()
-}
-
 // With an index, searches find what they find without one, whatever is written.
 func TestSearchesWithTheIndexFindTheSamePlants(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
+			id := func() plantstore.ID { return plantstore.ID(r.IntN(2000) - 1000) }
 			s, model := openReady(t, pgtest.Fresh(t)), storetest.NewModel()
 			addIndex(t, s)
 			s.indexed.Store(true)
@@ -78,7 +64,7 @@ func TestSearchesWithTheIndexFindTheSamePlants(t *testing.T) {
 				batch := make([]plantstore.Write, 1+r.IntN(50))
 				for i := range batch {
 					w := &batch[i]
-					w.Plant = plantstore.Plant{ID: plantstore.ID(r.IntN(2000) - 1000), Name: anyText(r, 8)}
+					w.Plant = plantstore.Plant{ID: id(), Name: storetest.AnyText(r, 8)}
 					switch r.IntN(5) {
 					case 0:
 						w.Op = plantstore.Replace
@@ -104,66 +90,11 @@ func TestSearchesWithTheIndexFindTheSamePlants(t *testing.T) {
 					}
 					done += len(results)
 				}
-				for range 10 {
-					compareSearches(t, r, s, model)
-				}
+				storetest.CompareSearches(t, r, 10, s, model, id)
 			}
 			wantProblems(t, s)
 		})
 	}
-}
-
-// compareSearches compares the scan and the pages of a random search.
-func compareSearches(t *testing.T, r *rand.Rand, s *Store, model plantstore.Store) {
-	t.Helper()
-	q := plantstore.Query{Contains: anyText(r, 3), Limit: 1 + r.IntN(30)}
-	switch r.IntN(8) {
-	case 0:
-		q.Tag = plantstore.NewTag("t")
-	case 1:
-		q.Tags = []string{"u", "t"}
-	case 2:
-		q.TagPrefix = new("t")
-	case 3:
-		q.Untagged = true
-	}
-	q.Order = plantstore.Orders()[r.IntN(4)]
-	if r.IntN(3) == 0 && !q.Order.ByName() {
-		q.After = new(plantstore.ID(r.IntN(2000) - 1000))
-	}
-	want, got := scan(t, model, q), scan(t, s, q)
-	if !slices.Equal(got, want) {
-		t.Fatalf("%+v: %d plants, want %d", q, len(got), len(want))
-	}
-	for q.Contains != "" {
-		page, err := s.List(t.Context(), q)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range page.Plants {
-			if len(want) == 0 || p.Plant != want[0] {
-				t.Fatalf("a page of %+v has %+v, want %+v", q, p.Plant, want)
-			}
-			want = want[1:]
-		}
-		if q.After, q.AfterName = page.Next, page.NextName; q.After == nil && q.AfterName == "" {
-			break
-		}
-	}
-	if q.Contains != "" && len(want) > 0 {
-		t.Fatalf("the pages of %+v lack %+v", q, want)
-	}
-}
-
-func scan(t *testing.T, s plantstore.Store, q plantstore.Query) (all []plantstore.Plant) {
-	t.Helper()
-	for p, err := range s.Scan(t.Context(), q, nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, p.Plant)
-	}
-	return all
 }
 
 // What the database compares contains a word if the name does.
@@ -172,7 +103,7 @@ func TestNamesAreFoldedForTheIndex(t *testing.T) {
 	s := openReady(t, pgtest.Fresh(t))
 	var f folder
 	for range 300 {
-		name, word := anyText(r, 6), anyText(r, 2)
+		name, word := storetest.AnyText(r, 6), storetest.AnyText(r, 2)
 		matches := patterns(word)
 		if matches == nil || !match.New(word).Match(name) {
 			continue
@@ -317,7 +248,7 @@ func TestIndexIsBuiltAndDropped(t *testing.T) {
 func wantFound(t *testing.T, s *Store, text string, want ...plantstore.ID) {
 	t.Helper()
 	var got []plantstore.ID
-	for _, p := range scan(t, s, plantstore.Query{Contains: text}) {
+	for _, p := range storetest.Scan(t, s, plantstore.Query{Contains: text}) {
 		got = append(got, p.ID)
 	}
 	if !slices.Equal(got, want) {
@@ -505,10 +436,10 @@ func TestSearchForWhichTheIndexTakesTooLong(t *testing.T) {
 	if err != nil || len(page.Plants) != 5 || page.Plants[0].ID != 21 {
 		t.Errorf("a page: %+v, %v", page, err)
 	}
-	if got := scan(t, s, plantstore.Query{Contains: "stera", Order: plantstore.ByIDDescending}); len(got) != 60000-20 {
+	if got := storetest.Scan(t, s, plantstore.Query{Contains: "stera", Order: plantstore.ByIDDescending}); len(got) != 60000-20 {
 		t.Errorf("a scan: %d plants", len(got))
 	}
-	if got := scan(t, s, plantstore.Query{Contains: "fern"}); len(got) != 20 {
+	if got := storetest.Scan(t, s, plantstore.Query{Contains: "fern"}); len(got) != 20 {
 		t.Errorf("a scan for another word: %d plants", len(got))
 	}
 }

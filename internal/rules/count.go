@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"errors"
+
 	"plantstore"
 	"plantstore/internal/match"
 )
@@ -8,9 +10,12 @@ import (
 // maxCounted is how many plants are examined to count those that match a query.
 const maxCounted = 50_000
 
+// ErrGaveUp is for a count that would take too much work.
+var ErrGaveUp = errors.New("there are too many plants to count")
+
 // CountPlants returns how many plants match the query of a page, or nil if the query does not ask for
 // it, or if that takes too much work. each calls a function with the plants that a query may select
-// until it returns false, and need not read their names unless names is set.
+// until it returns false, and need not read their names unless names is set; it may return [ErrGaveUp].
 func CountPlants(q plantstore.Query, page plantstore.Page, each func(q plantstore.Query, names bool, f func(plantstore.StoredPlant) bool) error) (*plantstore.Count, error) {
 	switch {
 	case !q.Count:
@@ -20,7 +25,11 @@ func CountPlants(q plantstore.Query, page plantstore.Page, each func(q plantstor
 	}
 	q.After, q.Order, q.Details = nil, plantstore.ByID, false
 	c := counter{matches: match.Filter(q), words: max(1, match.Words(q.Contains))}
-	if err := each(q, q.Contains != "", c.add); err != nil || c.gaveUp {
+	err := each(q, q.Contains != "", c.add)
+	if errors.Is(err, ErrGaveUp) || err == nil && c.gaveUp {
+		return nil, nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	return &c.count, nil

@@ -54,5 +54,9 @@ func (b *PageBuilder) Add(p plantstore.StoredPlant) bool {
 	return true
 }
 
+// End ends the page before the next plant, because finding its plants has taken too much work. At least
+// one must have been added.
+func (b *PageBuilder) End() { b.budget = 0 }
+
 // Page returns the page of the plants added so far.
 func (b *PageBuilder) Page() plantstore.Page { return b.page }

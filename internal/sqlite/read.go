@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
@@ -103,12 +104,33 @@ func (s *Store) List(ctx context.Context, q plantstore.Query) (plantstore.Page, 
 			return snap.listByName(q)
 		}
 		b := rules.NewPageBuilder(q, searchBudget)
-		if err := snap.each(q, b.Add); err != nil {
+		late := func() bool { return false }
+		if snap.indexed(&q) {
+			end := time.Now().Add(s.searchTime)
+			late = func() bool { return !time.Now().Before(end) }
+		}
+		err := snap.each(q, func(p plantstore.StoredPlant) bool {
+			more := b.Add(p)
+			if late() {
+				b.End()
+			}
+			return more
+		})
+		if err != nil {
 			return plantstore.Page{}, err
 		}
 		page := b.Page()
-		count, err := rules.CountPlants(q, page, snap.eachOf)
-		page.Count = count
+		page.Count, err = rules.CountPlants(q, page, func(q plantstore.Query, names bool, f func(plantstore.StoredPlant) bool) error {
+			gaveUp := false
+			err := snap.eachOf(q, names, func(p plantstore.StoredPlant) bool {
+				gaveUp = late()
+				return !gaveUp && f(p)
+			})
+			if gaveUp {
+				return rules.ErrGaveUp
+			}
+			return err
+		})
 		return page, err
 	})
 }

@@ -59,9 +59,13 @@ const (
 	mergeStep  = 32
 	mergeShare = 512
 	maxMerge   = 256
-	// maxIndexedName is the length in bytes, folded, from which on a name is not indexed: it is
-	// examined by every search.
+	// maxIndexedName is the length in bytes, folded, from which on a name is not indexed.
 	maxIndexedName = 4 << 10
+	// examinedBits is how many bits of an id say whether every search examines its plant: one in
+	// 8,192, between which FTS5 reads the lists of trigrams in a few milliseconds.
+	examinedBits = 13
+	// searchTime is how long a search with the index examines plants for a page.
+	searchTime = 200 * time.Millisecond
 	// dropSize is how many rows of a table a step of dropping removes, and dropPages how many of
 	// one whose rows fill a page.
 	dropSize  = 2048
@@ -70,8 +74,10 @@ const (
 	indexInterval = 100 * time.Millisecond
 )
 
-// longName is what the index has instead of a name that is too long.
-const longName = "\x01\x01\x01"
+// examined is a trigram of the plants that every search examines: those whose names are too long for
+// the index, and others at which a search can end, because FTS5 does not stop between two plants
+// that it finds.
+const examined = "\x01\x01\x01"
 
 // createIndex makes the index. With detail=none it knows which plants have a trigram, and nothing
 // else; without content it does not have the names. Nothing is merged unless it is asked for: a
@@ -101,13 +107,17 @@ func (snap *snapshot) indexStats() plantstore.SearchIndex {
 	return plantstore.SearchIndex{State: plantstore.SearchOff}
 }
 
-// indexed returns what the index has of a name: the name as it is compared with the words of a
+// indexed returns what the index has of a plant: its name as it is compared with the words of a
 // search.
-func indexed(fold *match.Matcher, name string) string {
-	if folded := fold.Fold(name); len(folded) < maxIndexedName {
-		return string(folded)
+func indexed(fold *match.Matcher, id plantstore.ID, name string) string {
+	folded := fold.Fold(name)
+	switch {
+	case len(folded) >= maxIndexedName:
+		return examined
+	case uint64(id)*0x9E3779B97F4A7C15>>(64-examinedBits) == 0: // evenly among ids that follow each other
+		return string(folded) + examined
 	}
-	return longName
+	return string(folded)
 }
 
 // maxTrigrams is how many trigrams of a search are looked up. More would leave hardly fewer
@@ -115,28 +125,24 @@ func indexed(fold *match.Matcher, name string) string {
 const maxTrigrams = 24
 
 // indexQuery returns the query to the index that finds all plants whose names may contain the words
-// of a text, or "" if every name may: words of less than three characters have no trigram.
+// of a text, or "" if every name may: words of less than three characters have no trigram. Every third
+// trigram of a word has all of its characters, with the last one. The others would take as long to read,
+// and leave hardly fewer plants.
 func indexQuery(text string) string {
 	var all []string
 	seen := map[string]bool{}
 	for _, word := range match.New(text).Words() {
-		for len(word) > 0 {
-			end, n := 0, 0
-			for ; n < 3 && end < len(word); n++ {
-				_, size := utf8.DecodeRune(word[end:])
-				end += size
-			}
+		runes := []rune(string(word))
+		last := len(runes) - 3
+		for i := 0; i <= last; i++ {
 			// FTS5 skips NUL, and its queries end there.
-			if t := string(word[:end]); n == 3 && !seen[t] && !strings.Contains(t, "\x00") {
-				seen[t] = true
-				all = append(all, `"`+strings.ReplaceAll(t, `"`, `""`)+`"`)
+			t := string(runes[i : i+3])
+			if (i%3 > 0 && i < last) || seen[t] || strings.Contains(t, "\x00") {
+				continue
 			}
-			_, size := utf8.DecodeRune(word)
-			word = word[size:]
+			seen[t] = true
+			all = append(all, `("`+strings.ReplaceAll(t, `"`, `""`)+`" OR "`+examined+`")`)
 		}
-	}
-	if len(all) == 0 {
-		return ""
 	}
 	some := all
 	if len(all) > maxTrigrams {
@@ -145,7 +151,7 @@ func indexQuery(text string) string {
 			some[i] = all[i*len(all)/maxTrigrams]
 		}
 	}
-	return "(" + strings.Join(some, " AND ") + `) OR "` + longName + `"`
+	return strings.Join(some, " AND ")
 }
 
 // fewPlants is how many plants have one of the tags of a query, or are found by the index of names,
@@ -190,8 +196,16 @@ func (snap *snapshot) betterByName(q *plantstore.Query) (bool, error) {
 	if tagged < fewPlants {
 		return false, nil
 	}
-	named, err := number(snap.conn, "SELECT count(*) FROM (SELECT 1 FROM names WHERE names MATCH ? LIMIT ?)", indexQuery(q.Contains), fewPlants)
-	return named < fewPlants, err
+	most := fewPlants + snap.plants>>examinedBits
+	named, began := int64(0), time.Now()
+	err := query(snap.conn, func(*sqlite.Stmt) error {
+		if named++; named == most || time.Since(began) > searchTime/4 {
+			named = most
+			return errStop
+		}
+		return nil
+	}, "SELECT 1 FROM names WHERE names MATCH ?", indexQuery(q.Contains))
+	return named < most, err
 }
 
 // flushNames brings the index of names up to date with the frozen generation, by as many plants as
@@ -235,7 +249,7 @@ func (w *writer) addName(id plantstore.ID, name string) error {
 	if err != nil {
 		return err
 	}
-	name = indexed(&w.fold, name)
+	name = indexed(&w.fold, id, name)
 	stmt.BindInt64(1, int64(id))
 	stmt.BindText(2, name)
 	if err := run(stmt, len(name)); err != nil {
@@ -453,7 +467,7 @@ func (p *problems) checkIndex(s *Store, c *sqlite.Conn) error {
 		err = query(c, func(row *sqlite.Stmt) error {
 			id := plantstore.ID(row.ColumnInt64(0))
 			if compared(id) {
-				for trigram := range trigrams(indexed(&fold, row.ColumnText(1))) {
+				for trigram := range trigrams(indexed(&fold, id, row.ColumnText(1))) {
 					want += hash(id, trigram)
 				}
 			}

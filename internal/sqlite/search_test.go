@@ -3,34 +3,21 @@ package sqlite
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"plantstore"
 	"plantstore/internal/memtable"
 	"plantstore/internal/rules"
+	"plantstore/internal/storetest"
 )
-
-// syllables make names and searches that have much in common. Some fold, some are longer than they
-// look, and some mean something to FTS5.
-var syllables = []string{
-	"a", "mon", "ste", "RA", "\u00c9", "e\u0301t\u00e9", "\u0444\u0438\u043a\u0443\u0441", "\u89c0\u97f3\u84ee", "\"", "*", "NEAR", "\x00", "\ufffe", "\u212a", "\U0001f335", "-", " ", " ", "'", "^", "\u05e9\u05e8\u05da", "\u0130", "\x01",
-}
-
-func anyText(r *rand.Rand, most int) string {
-	var b strings.Builder
-	for range r.IntN(most + 1) {
-		b.WriteString(syllables[r.IntN(len(syllables))])
-	}
-	return b.String()
-}
 
 // rename gives the plants of a batch other names. A few of them are too long for the index.
 func (l *comparison) rename(batch []plantstore.Write) []plantstore.Write {
 	for i := range batch {
-		batch[i].Plant.Name = anyText(l.Rand, 8)
+		batch[i].Plant.Name = storetest.AnyText(l.Rand, 8)
 		if l.IntN(50) == 0 {
 			batch[i].Plant.Name += strings.Repeat("monstera ", maxIndexedName/8)
 		}
@@ -38,59 +25,16 @@ func (l *comparison) rename(batch []plantstore.Write) []plantstore.Write {
 	return batch
 }
 
-// compareSearches compares pages and scans of random searches.
+// compareSearches compares random searches of a store with the model's. Some of the pages end early.
 func (l *comparison) compareSearches(t *testing.T, s *Store, n int) {
 	t.Helper()
 	for range n {
-		q := plantstore.Query{Contains: anyText(l.Rand, 3), Limit: 1 + l.IntN(30)}
-		switch l.IntN(8) {
-		case 0:
-			q.Tag = plantstore.NewTag("t")
-		case 1:
-			q.Tags = []string{"", "t"}
-		case 2:
-			q.TagPrefix = new("t")
-		case 3:
-			q.Untagged = true
+		if l.IntN(4) == 0 {
+			s.searchTime = 100 * time.Microsecond
 		}
-		q.Order = plantstore.Orders()[l.IntN(4)]
-		if q.Order.ByName() {
-			q.Limit *= 50 // each page sorts all of them
-		} else if l.IntN(3) == 0 {
-			q.After = new(l.id())
-		}
-		want, got := scan(t, l.model, q), scan(t, s, q)
-		if !slices.Equal(got, want) {
-			t.Fatalf("%+v: %d plants, want %d", q, len(got), len(want))
-		}
-		got = nil
-		for {
-			page, err := s.List(t.Context(), q)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, p := range page.Plants {
-				got = append(got, p.Plant)
-			}
-			if q.After, q.AfterName = page.Next, page.NextName; q.After == nil && q.AfterName == "" {
-				break
-			}
-		}
-		if !slices.Equal(got, want) {
-			t.Fatalf("pages of %+v: %d plants, want %d", q, len(got), len(want))
-		}
+		storetest.CompareSearches(t, l.Rand, 1, s, l.model, l.id)
+		s.searchTime = searchTime
 	}
-}
-
-func scan(t *testing.T, s plantstore.Store, q plantstore.Query) (all []plantstore.Plant) {
-	t.Helper()
-	for p, err := range s.Scan(t.Context(), q, nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, p.Plant)
-	}
-	return all
 }
 
 // stepIndex does what Run does for the index of names.
@@ -397,26 +341,67 @@ func TestSearchesReadTheIndexInOrder(t *testing.T) {
 }
 
 func TestIndexQuery(t *testing.T) {
-	const long = ` OR "` + longName + `"`
+	const or = `" OR "` + examined + `")`
 	for text, want := range map[string]string{
 		"":                       "",
 		"a bc":                   "",
-		"Ñan":                    `("nan")` + long,
-		"stera de":               `("ste" AND "ter" AND "era")` + long,
-		`a"bc* NEAR(`:            `("a""b" AND """bc" AND "bc*" AND "nea" AND "ear" AND "ar(")` + long,
+		"Ñan":                    `("nan` + or,
+		"stera de":               `("ste` + or + ` AND ("era` + or,
+		"deliciosa":              `("del` + or + ` AND ("ici` + or + ` AND ("osa` + or,
+		`a"bc* NEAR(`:            `("a""b` + or + ` AND ("bc*` + or + ` AND ("nea` + or + ` AND ("ar(` + or,
 		"ab\x00cd":               "",
-		"фикус":                  `("ФИК" AND "ИКУ" AND "КУС")` + long,
-		"観音蓮":                    `("観音蓮")` + long,
-		strings.Repeat("abc", 9): `("abc" AND "bca" AND "cab")` + long,
+		"фикус":                  `("ФИК` + or + ` AND ("КУС` + or,
+		"観音蓮":                    `("観音蓮` + or,
+		strings.Repeat("abc", 9): `("abc` + or,
 	} {
 		if got := indexQuery(text); got != want {
 			t.Errorf("%q: got %s, want %s", text, got, want)
 		}
 	}
-	long32 := indexQuery("abcdefghijklmnopqrstuvwxyz0123456789")
-	if got := strings.Count(long32, " AND ") + 1; got != maxTrigrams {
+	var word []rune
+	for i := range 100 {
+		word = append(word, 0x4e00+rune(i))
+	}
+	long := indexQuery(string(word))
+	if got := strings.Count(long, " AND ") + 1; got != maxTrigrams {
 		t.Errorf("a long word is looked up by %d trigrams, want %d", got, maxTrigrams)
 	}
+}
+
+// FTS5 does not stop until it finds a plant: a page ends although it finds none.
+func TestSearchesWithoutMatchesEnd(t *testing.T) {
+	l := newComparison(t, 1)
+	l.store.GenerationLimit.Rows = generationSize
+	l.store.IndexNames(rules.IndexOn)
+	l.settle(t)
+	var batch []plantstore.Write
+	for i := range 4 << examinedBits {
+		name := []string{"Monstera", "Philodendron"}[i&1]
+		if i == 2<<examinedBits {
+			name = "Monstera Philodendron"
+		}
+		batch = append(batch, plantstore.Write{Op: plantstore.Create, Plant: plantstore.Plant{ID: plantstore.ID(i), Name: name}})
+	}
+	l.apply(t, batch)
+	for l.store.freezeRest() {
+		l.flush(t, idleFlushSize)
+	}
+	for _, order := range []plantstore.Order{plantstore.ByID, plantstore.ByIDDescending} {
+		q := plantstore.Query{Contains: "monstera philodendron", Order: order, Limit: 10, Count: true}
+		page, err := l.store.List(t.Context(), q)
+		if err != nil || page.Next != nil || len(page.Plants) != 1 || page.Count == nil || page.Count.Plants != 1 {
+			t.Errorf("with enough time: %+v, %v", page, err)
+		}
+		l.store.searchTime = 0
+		page, err = l.store.List(t.Context(), q)
+		if err != nil || page.Next == nil || len(page.Plants) > 0 || page.Count != nil {
+			t.Errorf("without time: %+v, %v", page, err)
+		}
+		l.store.searchTime = searchTime
+	}
+	l.store.searchTime = 0
+	storetest.CompareSearch(t, l.store, l.model, plantstore.Query{Contains: "monstera philodendron", Limit: 10})
+	storetest.CompareSearch(t, l.store, l.model, plantstore.Query{Contains: "monstera philodendron", Limit: 10, Order: plantstore.ByIDDescending})
 }
 
 // Where many plants have the tag of a search, the index is read instead of them, unless it finds
@@ -449,7 +434,7 @@ func TestSearchesAmongManyTaggedPlants(t *testing.T) {
 		{plantstore.Query{Contains: "stera 700", Tag: plantstore.NewTag("s")}, false},
 	} {
 		q := tt.Query
-		if got, want := scan(t, l.store, q), scan(t, l.model, q); len(want) == 0 && q.SelectsTag(plantstore.NewTag("t")) || !slices.Equal(got, want) {
+		if got, want := storetest.Scan(t, l.store, q), storetest.Scan(t, l.model, q); len(want) == 0 && q.SelectsTag(plantstore.NewTag("t")) || !slices.Equal(got, want) {
 			t.Errorf("%+v: %v, want %v", q, got, want)
 		}
 		byName, err := readSnapshot(t.Context(), l.store.search, func(snap *snapshot) (bool, error) { return snap.betterByName(&q) })

@@ -108,6 +108,7 @@ type Store struct {
 	logSize  atomic.Int64
 
 	indexNames rules.IndexMode // when there is an index of names
+	searchTime time.Duration   // as the constant; tests make it shorter
 
 	changes rules.Notifier // of rows added to the log
 
@@ -164,7 +165,7 @@ func newStore(path string) *Store {
 	path = follow(path)
 	s := &Store{
 		Log: slog.New(slog.DiscardHandler), Clock: rules.NewClock("server", time.Now, nil), path: path, connect: func() (*sqlite.Conn, error) { return open(path) },
-		indexNames: rules.IndexAuto, GenerationLimit: memtable.Size{Rows: generationSize, Text: 24 << 20, TagBytes: 16 << 20},
+		indexNames: rules.IndexAuto, searchTime: searchTime, GenerationLimit: memtable.Size{Rows: generationSize, Text: 24 << 20, TagBytes: 16 << 20},
 	}
 	pool := func(size int, brief bool) *readers {
 		return &readers{store: s, brief: brief, inUse: make(chan struct{}, size)}
