@@ -74,7 +74,8 @@ var searches = []struct {
 	text func(i int) string
 	more string // of the query
 }{
-	{"without a match", func(i int) string { return epithet(i) + epithet(i+1) }, ""},
+	{"without a match", func(i int) string { return epithet(i)[:4] + "q" + epithet(i)[4:] }, ""},
+	{"of two words without the space", func(i int) string { return epithet(i) + epithet(i+1) }, ""},
 	{"with few matches", func(i int) string { return epithet(10_000 + 100*i) }, ""},
 	{"with many matches", func(i int) string { return []string{genus(i), epithet(i)}[i%2] }, ""},
 	{"of two words of which one is frequent", func(i int) string { return genus(i%10) + " " + epithet(10_000+100*i) }, ""},
