@@ -236,8 +236,8 @@ func (b *bench) runWorkload(w workload, preloaded int, ref *contender, all []*co
 			got.ReferenceP50 = (before.P50 + after.P50) / 2
 			got.Ratio = got.Rate / got.Reference
 			b.samples = append(b.samples, got)
-			fmt.Printf("  %d  %-36s %8.0f/s  %5.3f of %6.0f/s  p99 %.1f ms  backlog %d  %s\n",
-				round, c.name, got.Rate, got.Ratio, got.Reference, got.P99/1000, got.Backlog, got.Noise)
+			fmt.Printf("  %d  %-36s %8.0f/s  %5.3f of %6.0f/s  p99 %.1f ms  backlog %d, drained in %.2f s  %s\n",
+				round, c.name, got.Rate, got.Ratio, got.Reference, got.P99/1000, got.Backlog, got.Drain, got.Noise)
 			before = after
 		}
 	}
