@@ -32,6 +32,9 @@ var heldConnections = []int{1, 4, 16, 64}
 // stays open, with two webhooks and one follower.
 func measureHeld(name string, start func(*bench, *contender) (func(), error)) func(*bench, *contender) error {
 	return func(b *bench, c *contender) error {
+		if err := c.leaveOutIndex(); err != nil {
+			return err
+		}
 		for range 2 {
 			r := newReceiver(false)
 			at, err := r.listen()
