@@ -103,11 +103,12 @@ func Build(module, dir, pkg string) (string, error) {
 // and then. A test that waits longer fails, and says what it waited for.
 const Timeout = 2 * time.Minute
 
-// Eventually calls check until it returns nil. If that does not happen in time, the test
-// fails with its last error.
+// Eventually calls check until it returns nil, less and less often. If that does not happen in
+// time, the test fails with its last error.
 func Eventually(t testing.TB, check func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(Timeout); ; time.Sleep(2 * time.Millisecond) {
+	deadline := time.Now().Add(Timeout)
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		err := check()
 		if err == nil {
 			return
@@ -115,6 +116,7 @@ func Eventually(t testing.TB, check func() error) {
 		if time.Now().After(deadline) {
 			t.Fatalf("after %v: %v", Timeout, err)
 		}
+		time.Sleep(pause)
 	}
 }
 
