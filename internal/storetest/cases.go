@@ -25,11 +25,11 @@ var texts = []string{
 	"\ufeff", "\ufeffa", "\u00a0", "\u200b", "\u2028", "\u0085", "\ufffd", "\ufffe", "\uffff", "\ue000", "\U0010ffff",
 }
 
-// longTexts returns texts of 100 KB and more: one that compression does not shorten,
+// longTexts returns texts of 32 KiB and more: one that compression does not shorten,
 // so that it fits into no index page, one of characters with four bytes each, and one
 // with a run of U+0000. They end in an ASCII character.
 func longTexts() []string {
-	const size = 100 << 10
+	const size = 32 << 10
 	var b strings.Builder
 	sum := sha256.Sum256([]byte("plantstore"))
 	for b.Len() < size {

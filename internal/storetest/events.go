@@ -126,7 +126,7 @@ func wantHistories(t tb, s plantstore.Store, events []plantstore.Event, ids ...p
 			{ID: &id, Limit: 3, By: last},
 		} {
 			wantHistory(t, s, events, 0, q)
-			for at := 1; i == 0 && at < len(events); at += 1 + len(events)/4 {
+			for at := 1; i == 0 && at < len(events); at += 1 + len(events)/2 {
 				wantHistory(t, s, events, at, q)
 			}
 		}

@@ -349,17 +349,29 @@ func (m *Model) matching(q plantstore.Query, at *plantstore.Cursor) []plantstore
 	if at != nil {
 		*at = m.at(len(m.log))
 	}
-	matches := match.Filter(q)
+	matches, fold := match.Filter(q), match.New("")
 	var found []plantstore.StoredPlant
-	for _, p := range m.plants {
+	folded := map[plantstore.ID]string{} // the names, if they decide the order
+	for _, id := range slices.Sorted(maps.Keys(m.plants)) {
+		p := m.plants[id]
 		if (q.IDs == nil || slices.Contains(q.IDs, p.ID)) && isAfter(&q, p.Plant) && matches(p.Plant) {
 			if !q.Details {
 				p = plantstore.StoredPlant{Plant: p.Plant}
 			}
 			found = append(found, p)
+			if q.Order.ByName() {
+				folded[p.ID] = string(fold.Fold(plantstore.SortedName(p.Name)))
+			}
 		}
 	}
-	slices.SortFunc(found, func(a, b plantstore.StoredPlant) int { return compare(q.Order, a.Plant, b.Plant) })
+	if q.Order.ByName() {
+		slices.SortStableFunc(found, func(a, b plantstore.StoredPlant) int {
+			return cmp.Or(strings.Compare(folded[a.ID], folded[b.ID]), strings.Compare(plantstore.SortedName(a.Name), plantstore.SortedName(b.Name)))
+		})
+	}
+	if q.Order.Descending() {
+		slices.Reverse(found)
+	}
 	return found
 }
 

@@ -79,13 +79,14 @@ func wantTags(t tb, s plantstore.Store, prefixes ...string) {
 	for _, prefix := range append(prefixes, "") {
 		want := countTags(t, s, prefix)
 		few := 1 + len(want)/20
-		for _, limit := range []int{few, 3 * few, max(1, len(want)), len(want) + 1} {
-			q := plantstore.TagQuery{Prefix: prefix, Limit: limit}
-			for _, q.Contains = range []string{"", "1", "T AG"} {
-				matching := slices.DeleteFunc(slices.Clone(want), func(c plantstore.TagCount) bool { return !match.New(q.Contains).Match(c.Tag) })
-				if got := readTags(t, s, q); !slices.Equal(got, matching) {
-					t.Fatalf("Tags(%s): got %s, want %s", showTagQuery(q), showTags(got), showTags(matching))
-				}
+		for _, q := range []plantstore.TagQuery{
+			{Limit: few}, {Limit: max(1, len(want))}, {Limit: len(want) + 1}, {Contains: "1", Limit: 3 * few}, {Contains: "T AG", Limit: 3 * few},
+		} {
+			q.Prefix = prefix
+			matches := match.New(q.Contains)
+			matching := slices.DeleteFunc(slices.Clone(want), func(c plantstore.TagCount) bool { return !matches.Match(c.Tag) })
+			if got := readTags(t, s, q); !slices.Equal(got, matching) {
+				t.Fatalf("Tags(%s): got %s, want %s", showTagQuery(q), showTags(got), showTags(matching))
 			}
 		}
 	}
@@ -170,7 +171,7 @@ func limitBoundsThePageOfTags(t *testing.T, s *subject) {
 			t.Fatalf("a limit of %d: %d tags and then %q, %v", limit, len(page.Tags), page.Next, err)
 		}
 	}
-	wantTags(t, s, "tag 1", "tag 149", "tag 1499", "tag 14999")
+	wantTags(t, s, "tag 149", "tag 1499", "tag 14999")
 }
 
 // largeTagsAreCounted has tags that are too long for an index, alike and not.
