@@ -16,7 +16,7 @@ import (
 // Any page is the first plants of a sort, whatever the order in which they are added.
 func TestPagesByNameAreThoseOfASort(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 40 {
+	for range 15 {
 		var plants []plantstore.StoredPlant
 		for id := range plantstore.ID(random.IntN(60)) {
 			name := fmt.Sprintf("%c%d", []rune("aAäb")[random.IntN(4)], random.IntN(5)) + strings.Repeat("x", random.IntN(2)*random.IntN(3<<20))

@@ -89,14 +89,14 @@ func TestBatchesTrimTheLog(t *testing.T) {
 	l.compare(t, l.store)
 }
 
-// Plants of 1 MB are spread over many small ones, and after those come large ones only.
+// Plants of 256 KiB are spread over many small ones, and after those come large ones only.
 func TestLogKeepsToItsSizeWhateverTheRowsAre(t *testing.T) {
-	const limit = 16 << 20
+	const limit = 4 << 20
 	s := mustOpen(t, newPath(t), Serve)
 	defer mustClose(t, s)
-	s.GenerationLimit.Rows = 1000
+	s.GenerationLimit.Rows = 250
 	s.KeepLog(0, limit)
-	large := strings.Repeat("x", 1<<20)
+	large := strings.Repeat("x", 256<<10)
 	trimmed := func() int64 {
 		t.Helper()
 		compareSize(t, s)
@@ -124,7 +124,7 @@ func TestLogKeepsToItsSizeWhateverTheRowsAre(t *testing.T) {
 		}
 	}
 	for i := range 100 {
-		write(200, "small")
+		write(50, "small")
 		if i%10 == 5 {
 			write(1, large)
 		}
@@ -157,7 +157,7 @@ func TestTrimOfLargeRowsIsBounded(t *testing.T) {
 	for name, p := range map[string]plantstore.Plant{"names": {Name: large}, "tags": {Tag: plantstore.NewTag(large)}} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, newPath(t), Serve)
-			const plants = 20
+			const plants = 8
 			for p.ID = range plants {
 				create(t, s, p)
 			}

@@ -276,7 +276,10 @@ func TestBuildContinuesAfterARestart(t *testing.T) {
 	if got := l.state(t); got.State != plantstore.SearchReady {
 		t.Errorf("the index is %+v", got)
 	}
-	l.compareSearches(t, l.store, 20)
+	l.compareSearches(t, l.store, 5)
+	if problems, err := l.store.Check(t.Context()); err != nil || len(problems) > 0 {
+		t.Errorf("check: %q, %v", problems, err)
+	}
 }
 
 func TestBuildingTakesBoundedSteps(t *testing.T) {
