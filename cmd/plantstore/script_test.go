@@ -26,6 +26,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
+	"plantstore/internal/postgres/pgtest"
 	"plantstore/internal/testenv"
 )
 
@@ -36,7 +37,7 @@ func TestMain(m *testing.M) {
 // leakless runs the tests and fails if a goroutine is left over.
 type leakless struct{ *testing.M }
 
-func (m leakless) Run() int { return withoutLeak(m.M.Run()) }
+func (m leakless) Run() int { return withoutLeak(pgtest.Main(m.M)) }
 
 // leaklessMain is what the scripts run: main, but it fails if a goroutine is left over,
 // which the end of the process would hide.

@@ -21,9 +21,9 @@ import (
 // expression for the name of plant i.
 func fillLog(t *testing.T, url string, n int, name string) {
 	t.Helper()
-	query(t, url, fmt.Sprintf(`INSERT INTO log (first, time, "by", type, id, name, tag)
-		SELECT i, i, ARRAY[''], ARRAY[1::smallint], ARRAY[i], ARRAY[%s], ARRAY[NULL::text] FROM generate_series(1, %d) AS i`, name, n))
-	query(t, url, "UPDATE log SET bytes = "+rowSize)
+	query(t, url, fmt.Sprintf(`INSERT INTO log (first, time, "by", type, id, name, tag, prev, bytes) SELECT *, %s
+		FROM (SELECT i AS first, i AS time, ARRAY[''] AS "by", ARRAY[1::smallint] AS type, ARRAY[i] AS id, ARRAY[%s] AS name, ARRAY[NULL::text] AS tag, NULL::bigint[] AS prev
+			FROM generate_series(1, %d) AS i) AS log`, rowSize, name, n))
 	query(t, url, fmt.Sprintf("UPDATE log SET plants = 0, total_bytes = (SELECT sum(bytes) FROM log) WHERE first = %d", n))
 }
 
@@ -33,7 +33,7 @@ func TestPageOfLargeEventsIsBounded(t *testing.T) {
 	url := pgtest.Fresh(t)
 	proxy, proxied := newProxy(t, addr(url), url)
 	s := openReady(t, proxied)
-	fillLog(t, url, 200, "repeat('x', 1 << 20)")
+	fillLog(t, url, 80, "repeat('x', 1 << 20)")
 	cases := []struct {
 		what          string
 		query         plantstore.EventQuery
@@ -127,7 +127,7 @@ func TestMissingStateIsAnError(t *testing.T) {
 func TestDeletedPlantsAreNotKept(t *testing.T) {
 	url := pgtest.Fresh(t)
 	s := openReady(t, url)
-	const n = 64
+	const n = 24
 	query(t, url, fmt.Sprintf("INSERT INTO stored_plants SELECT i, repeat('x', 1 << 20), NULL FROM generate_series(1, %d) AS i", n))
 	var batch []plantstore.Write
 	for i := range n {

@@ -162,7 +162,7 @@ func TestLogIsTrimmedByAgeInSmallTransactions(t *testing.T) {
 // it is like the whole. It must be trimmed to about its limit.
 func TestRowsOfUnequalSize(t *testing.T) {
 	// Large rows are not so large that PostgreSQL compresses them.
-	const rows, large, limit = 60_000, 1500, 10 << 20
+	const rows, large, limit = 18_000, 1500, 3 << 20
 	sizeOf := func(name string) int64 {
 		url := pgtest.Fresh(t)
 		s := openReady(t, url)
@@ -179,8 +179,8 @@ func TestRowsOfUnequalSize(t *testing.T) {
 		what, isLarge string
 		want          int64 // the rows that remain
 	}{
-		{"large at the start", "i <= 40000", 20_000 + (limit-20_000*smallRow)/largeRow},
-		{"large at the end", "i > 50000", limit / largeRow},
+		{"large at the start", "i <= 12000", 6000 + (limit-6000*smallRow)/largeRow},
+		{"large at the end", "i > 15000", limit / largeRow},
 		{"large and small in turns", "i % 2 = 0", 2 * limit / (smallRow + largeRow)},
 	} {
 		url := pgtest.Fresh(t)

@@ -2,7 +2,7 @@
 // temporary folders. They stop with the test.
 //
 // If PostgreSQL is not installed, a test that needs it is skipped, or fails if all tests
-// must run.
+// must run. The package's TestMain must call [Main].
 package pgtest
 
 import (
@@ -60,6 +60,9 @@ func Main(m *testing.M) int {
 	}
 	if shared.server != nil {
 		shared.server.remove()
+	}
+	if template != nil {
+		template.remove()
 	}
 	return code
 }
@@ -143,12 +146,24 @@ func launch(settings []string) (_ *Server, err error) {
 			s.remove()
 		}
 	}()
-	err = s.command("initdb", "-D", s.data(), "-U", "postgres", "-A", "trust", "--no-sync", "--encoding=UTF8", "--locale=C", "--lc-ctype=C.UTF-8")
-	if err != nil {
+	if err := initialize(); err != nil {
+		return nil, err
+	}
+	if err := s.command("cp", "-a", template.data(), s.data()); err != nil {
 		return nil, err
 	}
 	return s, s.start()
 }
+
+// template has the data of a new server, which initdb takes a second to create. [Main] removes it.
+var template *Server
+
+var initialize = sync.OnceValue(func() (err error) {
+	if template, err = newServer(nil); err != nil {
+		return err
+	}
+	return template.command("initdb", "-D", template.data(), "-U", "postgres", "-A", "trust", "--no-sync", "--encoding=UTF8", "--locale=C", "--lc-ctype=C.UTF-8")
+})
 
 // newServer returns a server without data, with its own folder and port.
 func newServer(settings []string) (*Server, error) {
