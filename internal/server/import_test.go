@@ -115,7 +115,7 @@ func TestDryRunReportsWhatTheImportThenDoes(t *testing.T) {
 		line(3, "twice")
 		line(3, "twice")
 		line(3, "differs")
-		const n = server.WindowLines + 5000
+		const n = server.WindowLines + 500
 		for id := range n {
 			line(10+id, "new")
 		}
@@ -158,7 +158,7 @@ func TestImportRefusesUnknownParameters(t *testing.T) {
 
 func TestImportOfATableInSeveralWindows(t *testing.T) {
 	s := startDefault(t)
-	const n = 50_000
+	const n = server.WindowLines + 1000
 	var table, elements strings.Builder
 	table.WriteString("id,name\n")
 	elements.WriteString("[null")

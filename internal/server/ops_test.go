@@ -41,18 +41,18 @@ func checkSamples(t *testing.T, document map[string]any, base *url.URL) {
 	}
 }
 
+// TestTheContractIsValidOpenAPI validates it.
 func TestContractIsServedWithTheBaseURL(t *testing.T) {
 	t.Parallel()
+	source := readYAML(t, plantstore.OpenAPI)
 	for _, base := range []string{"", "/my%20shop/", "https://plants.example:8443/a/b"} {
 		s := start(t, servertest.Options{BaseURL: servertest.URL(base)})
 		inYAML, inJSON := s.send(t, "GET", "/openapi.yaml", ""), s.send(t, "GET", "/openapi.json", "")
 		inYAML.wantHeader(t, "Content-Type", "application/yaml")
 		inJSON.wantHeader(t, "Content-Type", "application/json")
-		if err := loadContract(t, inJSON.body).Validate(t.Context()); err != nil {
-			t.Error(err)
-		}
-		// JSON is YAML too, so one parser reads both.
-		fromYAML, fromJSON, source := readYAML(t, inYAML.body), readYAML(t, inJSON.body), readYAML(t, plantstore.OpenAPI)
+		fromYAML := readYAML(t, inYAML.body)
+		var fromJSON map[string]any
+		decodeJSON(t, inJSON.body, &fromJSON)
 		checkSamples(t, fromJSON, s.BaseURL)
 		if d := differences("", fromYAML, fromJSON); len(d) > 0 {
 			t.Errorf("openapi.yaml and openapi.json differ: %q", d)

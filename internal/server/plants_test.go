@@ -602,7 +602,7 @@ func TestImportReportsTheFirstLinesThatAreRefused(t *testing.T) {
 func TestImportOfSeveralWindows(t *testing.T) {
 	s := startDefault(t)
 	var body strings.Builder
-	const n = 2*server.WindowLines + 1000
+	const n = server.WindowLines + 1000
 	for i := range n {
 		fmt.Fprintf(&body, "{\"id\":%d,\"name\":\"%d\"}\n", (i*7919)%n, (i*7919)%n)
 	}
