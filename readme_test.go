@@ -58,21 +58,27 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// helpPages returns the help page of every command, by the command's name.
-func helpPages(t *testing.T) map[string]string {
+// helper returns a function that returns the help page of a command.
+func helper(t *testing.T) func(command ...string) string {
 	t.Helper()
 	statSources(t)
 	binary, err := testenv.Binary(".", t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	help := func(args ...string) string {
-		out, err := exec.CommandContext(t.Context(), binary, append(args, "--help")...).CombinedOutput()
+	return func(command ...string) string {
+		out, err := exec.CommandContext(t.Context(), binary, append(command, "--help")...).CombinedOutput()
 		if err != nil {
-			t.Fatalf("plantstore %v --help: %v\n%s", args, err, out)
+			t.Fatalf("plantstore %v --help: %v\n%s", command, err, out)
 		}
 		return string(out)
 	}
+}
+
+// helpPages returns the help page of every command, by the command's name.
+func helpPages(t *testing.T) map[string]string {
+	t.Helper()
+	help := helper(t)
 	pages := map[string]string{"": help()}
 	for _, found := range command.FindAllStringSubmatch(pages[""], -1) {
 		pages[found[1]] = help(strings.Fields(found[1])...)
@@ -110,7 +116,7 @@ func TestDocumentationNamesOnlyOptionsThatExist(t *testing.T) {
 
 func TestConfigurationPageNamesEveryOptionOfServe(t *testing.T) {
 	named := names(read(t, "docs/configuration.md"))
-	for _, name := range names(helpPages(t)["serve"]) {
+	for _, name := range names(helper(t)("serve")) {
 		if !slices.Contains(named, name) {
 			t.Errorf("docs/configuration.md does not name %s", name)
 		}
