@@ -3,8 +3,8 @@
 // with the user's token, so they can do exactly what the token allows.
 //
 // web/ has the pages as they are served, except for comments and indentation, and that the
-// modules of a page are one script: there is no build step. index.html and docs.html are templates that get the paths of the API and of
-// the assets.
+// modules of a page are one script: there is no build step. index.html and docs.html are templates
+// that get the paths of the API and of the assets.
 package console
 
 import (

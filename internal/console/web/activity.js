@@ -2,7 +2,7 @@
 
 import { allows, handled, names } from './api.js';
 import { brush, chart } from './chart.js';
-import { $, busy, h, toast, value, when } from './dom.js';
+import { $, busily, h, toast, value, when } from './dom.js';
 import { cursorAt, follow, readBack } from './feed.js';
 import { EVENT_TYPES, happened, hue, plural, sentence, shorten, time } from './format.js';
 import { tell } from './parts.js';
@@ -10,7 +10,7 @@ import { go, state } from './route.js';
 import { format, wholeNumber } from './state.js';
 import { RANGES, chosen, countAll, countMatches, criteria, latest, part } from './timeline.js';
 import { restore, who } from './view.js';
-import { poll, retry } from './wait.js';
+import { poll, renew, retry } from './wait.js';
 
 const USUAL = '1h';
 const range = (name = state().range) => (Object.hasOwn(RANGES, name) ? name : USUAL);
@@ -24,20 +24,18 @@ const RETRY = 5000; // and after a failure
 
 const log = {
   key: '', // what of the state is shown
-  /** @type {LogEvent[]} */
-  events: [], // in the rows, newest first
+  events: /** @type {LogEvent[]} */ ([]), // in the rows, newest first
   older: '', // the cursor before which there are more, or empty
   missed: 0, // how many newer events are not in the rows
-  /** @type {Map<string, string>} */
-  known: new Map(),
+  known: /** @type {Map<string, string>} */ (new Map()),
   running: new AbortController(), // the rows
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  again: undefined, // reads the rows again
+  again: /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined), // reads the rows again
   drawing: new AbortController(), // the chart
   counted: '', // what of the state the chart shows
-  /** @type {import('./timeline.js').Counts | null} */
-  counts: null, // in the chart
+  counts: /** @type {import('./timeline.js').Counts | null} */ (null), // in the chart
 };
+
+let showChart = /** @type {ReturnType<typeof brush>} */ (() => {});
 
 // newestOnly leaves the period and the page that are in the URL.
 const newestOnly = { after: '', since: '', until: '' };
@@ -93,20 +91,10 @@ function mount(/** @type {HTMLElement} */ root) {
       h('nav', { class: 'choices', 'aria-label': 'Type of change' }, ...types.map((name) => (
         choice('type', name, h('span', { class: `dot ${name.replace('.', '-')}` }), name ? happened({ type: name }) : 'All')))),
       h('input', {
-        id: 'activity-plant',
-        type: 'search',
-        'aria-label': 'Plant name or ID',
-        placeholder: 'Plant name or ID',
-        autocomplete: 'off',
-        spellcheck: 'false',
-        onchange: findPlant,
-        onsearch: findPlant,
+        'id': 'activity-plant', 'type': 'search', 'aria-label': 'Plant name or ID', 'placeholder': 'Plant name or ID',
+        'autocomplete': 'off', 'spellcheck': 'false', 'onchange': findPlant, 'onsearch': findPlant,
       }),
-      h('select', {
-        id: 'activity-by',
-        'aria-label': 'Who',
-        onchange: (/** @type {any} */ { target }) => go({ ...state(), after: '', by: target.value }),
-      }),
+      h('select', { 'id': 'activity-by', 'aria-label': 'Who', 'onchange': findPerson }),
     ),
     h('table', { id: 'activity', 'aria-labelledby': 'activity-title', onmouseleave: release, onfocusout: release }, h('thead', {},
       h('tr', {}, ...columns.map((name) => h('th', { scope: 'col' }, name))),
@@ -127,9 +115,6 @@ function mount(/** @type {HTMLElement} */ root) {
   });
 }
 
-/** @type {ReturnType<typeof brush>} */
-let showChart = () => {};
-
 // mark shows the state in the choices.
 function mark() {
   const { type, plant, q } = state();
@@ -147,7 +132,7 @@ function mark() {
 // people fills the choice of who: those who are known, and those in the rows.
 function people() {
   const { by } = state();
-  const ids = new Set([...log.known.keys(), ...log.events.map((event) => event.by), ...(by ? [by] : [])]);
+  const ids = new Set([...log.known.keys(), ...log.events.map((event) => event.by), by].filter(Boolean));
   const name = (/** @type {string} */ id) => shorten(log.known.get(id) ?? id, 60);
   const { compare } = new Intl.Collator();
   const sorted = [...ids].sort((a, b) => compare(name(a), name(b)));
@@ -164,14 +149,16 @@ function findPlant(/** @type {any} */ { target }) {
   }
 }
 
+const findPerson = (/** @type {any} */ { target }) => go({ ...state(), after: '', by: target.value });
+
 // newest shows the newest events, from the top.
 function newest() {
   scrollTo(0, 0);
   if (state().after || chosen(state())) {
     go({ ...state(), ...newestOnly });
-    return;
+  } else {
+    load();
   }
-  load();
 }
 
 function older() {
@@ -182,13 +169,12 @@ function older() {
 // stop ends reading and following.
 function stop() {
   clearTimeout(log.again);
-  log.running.abort();
+  log.running = renew(log.running);
 }
 
 // load reads the rows, and then follows the log if they are the newest.
 async function load() {
   stop();
-  log.running = new AbortController();
   const { signal } = log.running;
   const { after } = state();
   const filter = criteria(state());
@@ -253,9 +239,7 @@ function arrive(/** @type {LogEvent[]} */ events) {
   log.events = all.slice(0, ROWS);
   log.older = all.length > ROWS ? log.events[ROWS - 1].cursor : log.older;
   $('events').prepend(...fresh.map(row));
-  for (const old of [...$('events').children].slice(ROWS)) {
-    old.remove();
-  }
+  [...$('events').children].slice(ROWS).forEach((old) => old.remove());
   show();
 }
 
@@ -278,20 +262,16 @@ function show() {
 
 function row(/** @type {LogEvent} */ event) {
   const { plant, token } = event;
-  const subject = plant
-    ? [
-      h('a', { href: format({ page: 'plants', id: plant.id }) }, plant.id),
-      ' ',
-      value(shorten(plant.name, 120)),
-      ...(plant.tag ? [' ', h('span', { 'class': 'tag', 'data-hue': hue(plant.tag) }, shorten(plant.tag, 60))] : []),
-    ]
-    : [token ? shorten(token.name ?? token.subject ?? token.id, 120) : ''];
   return h('tr', { 'data-cursor': event.cursor },
     h('td', {}, when(event.time)),
     h('td', {}, who(event, log)),
     h('td', {}, h('span', { class: `dot ${event.type.replace('.', '-')}` }), happened(event)),
-    h('td', {}, ...subject),
-    h('td', { class: 'do' }, ...(event.type === 'plant.deleted' && allows('plants:write') ? [restoreButton(plant)] : [])),
+    h('td', {},
+      plant && [h('a', { href: format({ page: 'plants', id: plant.id }) }, plant.id), ' ', value(shorten(plant.name, 120))],
+      plant?.tag && [' ', h('span', { 'class': 'tag', 'data-hue': hue(plant.tag) }, shorten(plant.tag, 60))],
+      token && shorten(token.name ?? token.subject ?? token.id, 120),
+    ),
+    h('td', { class: 'do' }, event.type === 'plant.deleted' && allows('plants:write') && restoreButton(plant)),
   );
 }
 
@@ -313,14 +293,13 @@ function restoreButton(/** @type {import('./api.js').Plant} */ plant) {
     link.focus();
   });
   const label = `Restore plant ${plant.id}`;
-  const button = h('button', { 'data-testid': 'restore', 'aria-label': label, onclick: () => busy(button, run) }, 'Restore');
+  const button = h('button', { 'data-testid': 'restore', 'aria-label': label, onclick: busily(run) }, 'Restore');
   return button;
 }
 
 // watch draws the chart again and again, so that it ends now.
 function watch() {
-  log.drawing.abort();
-  log.drawing = new AbortController();
+  log.drawing = renew(log.drawing);
   const { signal } = log.drawing;
   const [seconds, bars, words] = RANGES[range()];
   const period = () => chosen(state()) ?? latest(seconds, bars);
@@ -347,21 +326,15 @@ function watch() {
 
 const KEPT = ' Older ones are no longer kept.';
 
-/**
- * changes returns a chart of all changes up to now, and how many they are.
- * @param {number} seconds of a bar
- * @param {number} bars
- * @param {number} height
- * @param {AbortSignal} signal
- */
+// changes returns a chart of all changes up to now, and how many they are.
+/** @type {(seconds: number, bars: number, height: number, signal: AbortSignal) => Promise<Picture>} */
 export const changes = async (seconds, bars, height, signal) => picture(await countAll(() => latest(seconds, bars), signal), height);
 
-/**
- * picture returns the chart of some counts, how many changes it has, and what it says of each bar.
- * @param {import('./timeline.js').Counts} counts
- * @param {number} height
- * @param {string} [missing] why a bar is partial
- */
+/** @typedef {{element: Element, total: string, titles: (bar: number) => string}} Picture */
+
+// picture returns the chart of some counts, how many changes it has, and what it says of each bar, and of
+// a partial one.
+/** @type {(counts: import('./timeline.js').Counts, height: number, missing?: string) => Picture} */
 function picture({ since, until, bars, over, values, partial }, height, missing = KEPT) {
   const some = (/** @type {number} */ n, /** @type {boolean} */ more) => `${more ? 'at least ' : ''}${plural(n, 'change')}`;
   const sum = values.reduce((a, b) => a + b, 0);

@@ -1,5 +1,4 @@
-// The only module that talks to the server. It uses the public API, with the user's
-// token.
+// The only module that talks to the server. It uses the public API, with the user's token.
 
 import { parse, plantJSON } from './json.js';
 import { createSession } from './session.js';
@@ -27,29 +26,22 @@ export const session = createSession(NAME, sessionStorage, localStorage, new Bro
 /** allows reports whether the token has the scope. @param {string} scope */
 export const allows = (scope) => session.token().scopes.includes(scope);
 
-/**
- * identify signs in with this token, if the server accepts it.
- * @param {string} secret
- * @param {boolean} keep whether the device keeps it
- * @param {() => void} slow
- */
-export async function identify(secret, keep, slow) {
+// identify signs in with this token, if the server accepts it.
+export async function identify(/** @type {string} */ secret, /** @type {boolean} */ keep, /** @type {() => void} */ slow) {
   session.begin(secret, await get(TOKEN, { secret, slow }), keep);
 }
 
-/** @type {{secret: string, names: Promise<Map<string, string>>} | null} */
-let people = null;
+let people = /** @type {Promise<Map<string, string>> | null} */ (null);
 
-/**
- * names returns the names of the tokens by their public id, for who did what: all of them if
- * the token can list them, and otherwise its own.
- */
-export function names() {
-  if (people?.secret !== session.secret()) {
-    people = { secret: session.secret(), names: readNames() };
-  }
-  return people.names;
-}
+// names returns the names of the tokens by their public id, for who did what: all of them if
+// the token can list them, and otherwise its own.
+export const names = () => {
+  people ??= readNames();
+  return people;
+};
+
+// forgetNames is for another token.
+export const forgetNames = () => { people = null; };
 
 async function readNames() {
   const own = session.token();
@@ -69,12 +61,7 @@ async function readNames() {
   return known;
 }
 
-export function forgetNames() {
-  people = null;
-}
-
-// Failure is a failed call. Its message is for the user. Its status is 0 if there was
-// no response.
+// Failure is a failed call. Its message is for the user. Its status is 0 if there was no response.
 export class Failure extends Error {
   constructor(/** @type {number} */ status, /** @type {string} */ message, code = '') {
     super(message);
@@ -86,52 +73,35 @@ export class Failure extends Error {
 const UNREACHABLE = 'Server unreachable. Check that it is running and that you are online. Nothing you typed is lost: try again.';
 const TOO_SLOW = `The server did not respond within ${TIMEOUT / 1000} seconds. Nothing you typed is lost, and trying again is safe.`;
 
-// onConnection sets the function to call when the server cannot be reached, with false, and
-// when it responds again, with true.
+const listener = {
+  /** @type {(up: boolean) => void} */
+  connection() {},
+  /** @type {(message: string) => void} */
+  unauthorized() {},
+};
+
+// listen sets what to call when the server cannot be reached and when it responds again, and when
+// it refuses the token.
+export const listen = (/** @type {typeof listener} */ functions) => Object.assign(listener, functions);
+
 let connected = true;
-/** @type {(up: boolean) => void} */
-let connection = () => {};
-export function onConnection(/** @type {typeof connection} */ f) {
-  connection = f;
-}
 
 function reached(/** @type {boolean} */ up) {
   if (up !== connected) {
     connected = up;
-    connection(up);
+    listener.connection(up);
   }
 }
 
-// onUnauthorized sets the function to call, with a message, when the server refuses the
-// token.
-/** @type {(message: string) => void} */
-let unauthorized = () => {};
-export function onUnauthorized(/** @type {typeof unauthorized} */ f) {
-  unauthorized = f;
-}
-
 /**
- * @typedef {object} Options of a call
- * @property {Record<string, string>} [headers]
- * @property {string} [body]
- * @property {AbortSignal} [signal]
- * @property {() => void} [slow] is called if the response takes a while
- * @property {string} [secret]
+ * Options of a call. slow is called if the response takes a while.
+ * @typedef {{headers?: {}, body?: string, signal?: AbortSignal, slow?: () => void, secret?: string}} Options
  *
- * @typedef {object} Plant
- * @property {string} id
- * @property {string} name
- * @property {string} [tag]
- * @property {string} [version]
- * @property {string} [updated]
+ * @typedef {{id: string, name: string, tag?: string, version?: string, updated?: string}} Plant
  */
 
-/**
- * request sends one request with the token. A body is JSON, unless the headers say otherwise.
- * @param {string} method
- * @param {string} url
- * @param {Options} options
- */
+// request sends one request with the token. A body is JSON, unless the headers say otherwise.
+/** @type {(method: string, url: string, options: Options) => Promise<Response>} */
 export const request = (method, url, { headers, body, signal, secret = session.secret() }) => fetch(url, {
   method,
   body,
@@ -142,12 +112,8 @@ export const request = (method, url, { headers, body, signal, secret = session.s
   redirect: 'error',
 });
 
-/**
- * call sends one request and returns the response with its text, and its JSON on demand.
- * @param {string} method
- * @param {string} url
- * @param {Options} [options]
- */
+// call sends one request and returns the response with its text, and its JSON on demand.
+/** @type {(method: string, url: string, options?: Options) => Promise<{response: Response, text: string, json: () => any}>} */
 export async function call(method, url, { signal, slow = () => {}, ...options } = {}) {
   const timeout = AbortSignal.timeout(TIMEOUT);
   const timer = setTimeout(slow, SLOW);
@@ -169,13 +135,9 @@ export async function call(method, url, { signal, slow = () => {}, ...options } 
 /** get returns the JSON at a URL. @param {string} url @param {Options} [options] */
 export const get = async (url, options) => (await call('GET', url, options)).json();
 
-/**
- * classify turns an error of fetch into a Failure. If the page itself aborted the call, the
- * error stays an AbortError.
- * @param {any} err
- * @param {AbortSignal} [signal]
- * @param {AbortSignal} [timeout]
- */
+// classify turns an error of fetch into a Failure. If the page itself aborted the call, the
+// error stays an AbortError.
+/** @type {(err: any, signal?: AbortSignal, timeout?: AbortSignal) => any} */
 export function classify(err, signal, timeout) {
   if (err instanceof Failure || signal?.aborted) {
     return err;
@@ -184,14 +146,10 @@ export function classify(err, signal, timeout) {
   return new Failure(0, timeout?.aborted ? TOO_SLOW : UNREACHABLE);
 }
 
-/**
- * listOf returns what is on one page of a list, the query of the next page, from the Link
- * header, or null on the last page, the position in the log, the time of the server and how many
- * there are on all pages, if the query asks for that.
- * @param {string} url
- * @param {Options} options
- * @returns {Promise<{items: any[], next: string | null, cursor: string, date: string, total: string}>}
- */
+// listOf returns what is on one page of a list, the query of the next page, from the Link
+// header, or null on the last page, the position in the log, the time of the server and how many
+// there are on all pages, if the query asks for that.
+/** @type {(url: string, options: Options) => Promise<{items: any[], next: string | null, cursor: string, date: string, total: string}>} */
 async function listOf(url, options) {
   const { response, json } = await call('GET', url, { headers: { Accept: 'application/json' }, ...options });
   const link = /<([^>]*)>\s*;\s*rel="next"/.exec(response.headers.get('Link') ?? '');
@@ -205,8 +163,7 @@ async function listOf(url, options) {
   };
 }
 
-// failure returns the Failure for an error response, with the server's message if it has
-// one.
+// failure returns the Failure for an error response, with the server's message if it has one.
 export function failure(/** @type {Response} */ { status, headers }, /** @type {string} */ text) {
   let [message, code] = ['', ''];
   try {
@@ -220,20 +177,16 @@ export function failure(/** @type {Response} */ { status, headers }, /** @type {
     message += ` (request ${id})`;
   }
   if (status === 401) {
-    unauthorized(message);
+    listener.unauthorized(message);
   }
   return new Failure(status, message, code);
 }
 
-/** @param {any} err */
-export const aborted = (err) => err.name === 'AbortError';
+export const aborted = (/** @type {any} */ err) => err.name === 'AbortError';
 
-/**
- * handled reports whether the user need not be told of a failure: the page was left, or the
- * sign-in dialog says it.
- * @param {any} err
- */
-export const handled = (err) => aborted(err) || err.status === 401;
+// handled reports whether the user need not be told of a failure: the page was left, or the
+// sign-in dialog says it.
+export const handled = (/** @type {any} */ err) => aborted(err) || err.status === 401;
 
 /** listPlants returns plants on one page. @param {string} query @param {Options} options */
 export function listPlants(query, options) {
@@ -269,8 +222,7 @@ export async function histogram({ since, until, buckets }, options) {
  * @returns {Promise<TagCount[]>}
  */
 export async function listTags(q, options) {
-  /** @type {TagCount[]} */
-  const items = [];
+  const items = /** @type {TagCount[]} */ ([]);
   /** @type {string | null} */
   let next = `?${new URLSearchParams({ limit: '1000', ...(q.trim() && { q }) })}`;
   for (let i = 0; next && items.length === 0 && i < REQUESTS; i++) {
@@ -285,25 +237,25 @@ export async function listTags(q, options) {
 /** about returns what the server says about itself. @param {Options} options */
 export const about = (options) => get(`${API}/about`, options);
 
-/**
- * getPlant returns a plant.
- * @param {string} id
- * @param {Options} options
- * @returns {Promise<Plant>}
- */
-export const getPlant = async (id, options) => ({ id, ...await get(`${PLANTS}/${id}?details=true`, options) });
+// findPlant returns a plant, or null if there is none.
+/** @type {(id: string, options: Options) => Promise<Plant | null>} */
+export async function findPlant(id, options) {
+  try {
+    return { id, ...await get(`${PLANTS}/${id}?details=true`, options) };
+  } catch (err) {
+    if (err.status !== 404) {
+      throw err;
+    }
+    return null;
+  }
+}
 
-export const createPlant = (/** @type {Plant} */ plant, /** @type {Options} */ options) => (
-  call('POST', PLANTS, { ...options, body: plantJSON(plant) }));
+/** @type {(plant: Plant, options: Options) => Promise<unknown>} */
+export const createPlant = (plant, options) => call('POST', PLANTS, { ...options, body: plantJSON(plant) });
 
-/**
- * importFile imports a file of any size, or says with dry_run what that would do, and returns
- * the report. Unlike fetch, XMLHttpRequest says how much has been sent.
- * @param {Blob} file of the type of its format
- * @param {Record<string, string>} [query]
- * @param {{signal?: AbortSignal, sent?: (bytes: number) => void}} [options]
- * @returns {Promise<any>}
- */
+// importFile imports a file of any size, or says with dry_run what that would do, and returns
+// the report. Unlike fetch, XMLHttpRequest says how much has been sent.
+/** @type {(file: Blob, query?: {}, options?: {signal?: AbortSignal, sent?: (bytes: number) => void}) => Promise<any>} */
 export const importFile = (file, query, { signal, sent } = {}) => new Promise((resolve, reject) => {
   signal?.throwIfAborted();
   const sending = new XMLHttpRequest();
@@ -315,11 +267,8 @@ export const importFile = (file, query, { signal, sent } = {}) => new Promise((r
     reached(true);
     const { status, responseText } = sending;
     const headers = { 'X-Request-Id': sending.getResponseHeader('X-Request-Id') ?? '' };
-    if (status === 200) {
-      resolve(parse(responseText));
-    } else {
-      reject(failure(new Response(null, { status, headers }), responseText));
-    }
+    const response = new Response(null, { status, headers });
+    return response.ok ? resolve(parse(responseText)) : reject(failure(response, responseText));
   };
   sending.onerror = () => reject(classify(null));
   signal?.addEventListener('abort', () => {
@@ -329,16 +278,10 @@ export const importFile = (file, query, { signal, sent } = {}) => new Promise((r
   sending.send(file);
 });
 
-/**
- * replacePlant replaces a plant if it still is as it was, or creates it if it was not there, and
- * returns it with its version.
- * @param {Plant} plant
- * @param {Plant | null} was
- * @param {Options} [options]
- * @returns {Promise<Plant>}
- */
+// replacePlant replaces a plant if it still is as it was, or creates it if it was not there, and
+// returns it with its version.
+/** @type {(plant: Plant, was: Plant | null, options?: Options) => Promise<Plant>} */
 export async function replacePlant({ id, name, tag }, was, options) {
-  /** @type {Record<string, string>} */
   const headers = was ? unchanged(was) : { 'If-None-Match': '*' };
   const { response } = await call('PUT', `${PLANTS}/${id}`, { ...options, body: plantJSON({ name, tag }), headers });
   const [, version] = /"([^"]*)"/.exec(response.headers.get('ETag') ?? '') ?? [];
@@ -351,7 +294,4 @@ const unchanged = ({ version }) => ({ 'If-Match': `"${version}"` });
 /** deletePlant deletes a plant if it still is as it was. @param {Plant} was */
 export const deletePlant = (was) => call('DELETE', `${PLANTS}/${was.id}`, { headers: unchanged(was) });
 
-export async function metrics(/** @type {Options} */ options) {
-  const { text } = await call('GET', METRICS, options);
-  return text;
-}
+export const metrics = async (/** @type {Options} */ options) => (await call('GET', METRICS, options)).text;

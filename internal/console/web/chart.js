@@ -7,44 +7,26 @@ import { count } from './format.js';
 const LEAST = 1.5; // px: a bar that is not empty can be seen
 const LINE = 16; // px for a line of labels
 
-/** @typedef {'linear' | 'log'} Scale */
-
 /**
- * @typedef {object} Series
- * @property {string} class of its bars
- * @property {(number | null)[]} values one for each bar; null is not known
+ * @typedef {'linear' | 'log'} Scale
+ * @typedef {{class: string, values: (number | null)[]}} Series the bars of a class; what is null is not known
  */
 
-/**
- * totals returns the sum of all series for each bar, or null where none is known.
- * @param {Series[]} series
- * @returns {(number | null)[]}
- */
-export const totals = (series) => series[0].values.map((_, i) => series.reduce(
-  (/** @type {number | null} */ sum, { values }) => (values[i] === null ? sum : (sum ?? 0) + values[i]),
-  null,
-));
+// totals returns the sum of all series for each bar, or null where none is known.
+export const totals = (/** @type {Series[]} */ series) => series[0].values.map((_, i) => series.reduce(
+  (/** @type {number | null} */ sum, { values }) => (values[i] === null ? sum : (sum ?? 0) + values[i]), null));
 
-/**
- * share returns how high a value is in a chart that goes up to peak, from 0 to 1. The scale
- * log begins at 0, too, and a value of 100 remains visible beside one of 1,000,000.
- * @param {number} value
- * @param {number} peak
- * @param {Scale} [scale]
- */
+// share returns how high a value is in a chart that goes up to peak, from 0 to 1. The scale
+// log begins at 0, too, and a value of 100 remains visible beside one of 1,000,000.
+/** @type {(value: number, peak: number, scale?: Scale) => number} */
 export function share(value, peak, scale) {
-  if (value <= 0 || peak <= 0) {
-    return 0;
-  }
-  return scale === 'log' ? Math.log1p(value) / Math.log1p(peak) : value / peak;
+  const part = scale === 'log' ? Math.log1p(value) / Math.log1p(peak) : value / peak;
+  return value > 0 && peak > 0 ? part : 0;
 }
 
-/**
- * ticks returns the values that a chart has lines for: for the scale log up to three powers of
- * ten below the peak, and none for a linear one, which is read by its peak.
- * @param {number} peak
- * @param {Scale} [scale]
- */
+// ticks returns the values that a chart has lines for: for the scale log up to three powers of
+// ten below the peak, and none for a linear one, which is read by its peak.
+/** @type {(peak: number, scale?: Scale) => number[]} */
 export function ticks(peak, scale) {
   const powers = Math.ceil(Math.log10(peak)) - 1; // 10 to this power is below the peak
   if (scale !== 'log' || !(powers >= 1)) {
@@ -113,13 +95,9 @@ export function chart({ label, series, titles, partial = [], scale, height, axis
 /** line returns a line across the chart. @param {number} y */
 const line = (y) => svg('line', { x1: 0, x2: '100%', y1: y, y2: y });
 
-/**
- * brush lets the user choose bars of a chart in a slider: by a click, by dragging, or with the arrow
- * keys, Shift and Enter. It returns a function that shows a chart, unless the user is choosing.
- * @param {HTMLElement} place
- * @param {(first: number, last: number) => void} choose
- */
-export function brush(place, choose) {
+// brush lets the user choose bars of a chart in a slider: by a click, by dragging, or with the arrow
+// keys, Shift and Enter. It returns a function that shows a chart, unless the user is choosing.
+export function brush(/** @type {HTMLElement} */ place, /** @type {(first: number, last: number) => void} */ choose) {
   const mark = h('div', { class: 'brush' });
   let [bars, from, to] = [1, -1, -1]; // how many, and those that are marked, or -1
   let say = (/** @type {number} */ bar) => `${bar}`;

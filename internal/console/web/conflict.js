@@ -8,15 +8,10 @@ const FIELDS = /** @type {const} */ ([['name', 'Name'], ['tag', 'Tag']]);
 
 /** @typedef {{name: string, tag?: string}} Version */
 
-/**
- * choose returns the version that the user wants to save, chosen field by field; 'theirs' to
- * leave what is saved; or '' to continue editing. theirs is null if the plant was deleted. A
- * field that only one side has changed since base is already chosen.
- * @param {Version} mine
- * @param {Version | null} theirs
- * @param {Version} base
- * @returns {Promise<Version | 'theirs' | ''>}
- */
+// choose returns the version that the user wants to save, chosen field by field; 'theirs' to
+// leave what is saved; or '' to continue editing. theirs is null if the plant was deleted. A
+// field that only one side has changed since base is already chosen.
+/** @type {(mine: Version, theirs: Version | null, base: Version) => Promise<Version | 'theirs' | ''>} */
 export const choose = (mine, theirs, base) => new Promise((resolve) => {
   const versions = h('div', { id: 'versions', class: 'versions' }, ...FIELDS.map(([key, title]) => (
     theirs ? question(key, title, mine, theirs, base) : h('div', {}, h('strong', {}, `${title}: `), value(mine[key])))));
@@ -39,14 +34,8 @@ export const choose = (mine, theirs, base) => new Promise((resolve) => {
   });
 });
 
-/**
- * question asks which version of one field to keep, if they differ.
- * @param {'name' | 'tag'} key
- * @param {string} title
- * @param {Version} mine
- * @param {Version} theirs
- * @param {Version} base
- */
+// question asks which version of one field to keep, if they differ.
+/** @type {(key: 'name' | 'tag', title: string, mine: Version, theirs: Version, base: Version) => HTMLElement} */
 function question(key, title, mine, theirs, base) {
   if (mine[key] === theirs[key]) {
     return h('fieldset', {}, h('legend', {}, title), value(mine[key]));

@@ -1,28 +1,13 @@
 // The console: signing in and out, and the router.
 //
-// A page is a module that exports
-//
-//   page = {
-//     title,             // of the browser's tab
-//     show(root, state), // draws the state into root, an element of its own in <main>
-//     hide(),            // stops what runs: the page is left, or the user signs out
-//     refresh(),         // optional: the user has signed in again, or the server is back
-//     leave(next, again), // optional: returns false to stay, because of unsaved text, and may
-//                        // call again when the user has discarded it
-//     key(key),          // optional: handles a key pressed outside fields and dialogs, or
-//                        // Escape anywhere but in a dialog, and returns whether it did
-//   }
-//
-// show is called when the page opens, then with an empty root, and again whenever the state
-// changes while it is open. The router removes root after hide. A page changes the state
-// with go of route.js, or with a plain link whose href is format(state).
+// A page changes the state with go of route.js, or with a plain link whose href is format(state).
 
 import { page as activity } from './activity.js';
 import { page as overview } from './overview.js';
 import { page as plants } from './plants.js';
 import { page as tokens } from './tokens.js';
 import { page as webhooks, startAlerts, stopAlerts } from './webhooks.js';
-import { TOKEN, call, forgetNames, identify, onConnection, onUnauthorized, session } from './api.js';
+import { TOKEN, call, forgetNames, identify, listen, session } from './api.js';
 import { $, STILL_WAITING, busy, h, refocus, toast } from './dom.js';
 import { sentence } from './format.js';
 import { MENU, landing, menu } from './grants.js';
@@ -35,13 +20,16 @@ import { forgetUndo, resumeUndo, undoLast } from './undo.js';
 import { poll, sleep } from './wait.js';
 
 /**
- * @typedef {object} Page
- * @property {string} title
- * @property {(root: HTMLElement, state: import('./state.js').State) => void} show
- * @property {() => void} hide
- * @property {() => void} [refresh]
- * @property {(next: import('./state.js').State, again: () => void) => boolean} [leave]
- * @property {(key: string) => boolean} [key]
+ * @typedef {object} Page what a module of a page exports
+ * @property {string} title of the browser's tab
+ * @property {(root: HTMLElement, state: import('./state.js').State) => void} show draws the state into an
+ *   element of its own, which is empty when the page opens, and again whenever the state changes
+ * @property {() => void} hide stops what runs: the page is left, or the user signs out
+ * @property {() => void} [refresh] the user has signed in again, or the server is back
+ * @property {(next: import('./state.js').State, again: () => void) => boolean} [leave] returns false to
+ *   stay, because of unsaved text, and may call again when the user has discarded it
+ * @property {(key: string) => boolean} [key] handles a key pressed outside fields and dialogs, or Escape
+ *   anywhere but in a dialog, and returns whether it did
  */
 
 /** @type {Record<string, Page>} */
@@ -53,10 +41,7 @@ const keep = $('keep', HTMLInputElement);
 const showToken = $('show-token', HTMLInputElement);
 const keys = $('keys', HTMLDialogElement);
 
-/** @type {{name: string, module: Page, root: HTMLElement} | null} */
-let open = null; // the page that is shown
-
-const allowed = () => menu(session.token().scopes);
+let open = /** @type {{name: string, module: Page, root: HTMLElement} | null} */ (null); // the page that is shown
 
 // draw shows the page of the state, if the user has signed in.
 function draw() {
@@ -69,7 +54,8 @@ function draw() {
     go({ page: begin }, { replace: true });
     return;
   }
-  const page = allowed().find(({ name }) => name === now.page);
+  const allowed = menu(session.token().scopes);
+  const page = allowed.find(({ name }) => name === now.page);
   const turned = open !== null && open.name !== (page?.name ?? '');
   if (turned || !open) {
     close();
@@ -79,9 +65,8 @@ function draw() {
     open = { name: page?.name ?? '', module, root };
   }
   document.title = `${open.module.title} · Plantstore`;
-  const link = (/** @type {import('./grants.js').Entry} */ { name, label }) => (
-    h('a', { href: format({ page: name }), 'aria-current': name === now.page ? 'page' : undefined }, label));
-  $('pages').replaceChildren(...allowed().map(link));
+  $('pages').replaceChildren(...allowed.map(({ name, label }) => (
+    h('a', { 'href': format({ page: name }), 'aria-current': name === now.page && 'page' }, label))));
   open.module.show(open.root, now);
   if (turned && !open.root.contains(document.activeElement)) { // the link that led here is gone
     /** @type {HTMLElement | null} */ (open.root.querySelector('h1'))?.focus();
@@ -100,32 +85,22 @@ const nowhere = {
   title: 'Not found',
   show(root, { page }) {
     const known = MENU.find(({ name }) => name === page);
-    root.replaceChildren(h('div', { class: 'state' },
-      h('h1', { tabindex: '-1' }, known ? `Your token cannot open ${known.label}` : 'There is no such page'),
-      h('p', {}, known
-        ? `It needs the scope ${known.scopes.join(' or ')}. Sign in with another token to see this page.`
-        : 'Choose a page above.'),
-    ));
+    const title = known ? `Your token cannot open ${known.label}` : 'There is no such page';
+    const text = known && `It needs the scope ${known.scopes.join(' or ')}. Sign in with another token to see this page.`;
+    root.replaceChildren(h('div', { class: 'state' }, h('h1', { tabindex: '-1' }, title), h('p', {}, text ?? 'Choose a page above.')));
   },
   hide() {},
 };
 
-// showSignIn shows the sign-in dialog: on its own, or on top of what is open, so that
-// typed text is kept.
+// showSignIn shows the sign-in dialog: on its own, or on top of what is open, so that typed text is kept.
 function showSignIn(/** @type {string} */ reason) {
-  forgetNames();
   stopAlerts();
   $('sign-in-reason').textContent = reason && sentence(reason);
   field.value = '';
   document.title = 'Sign in · Plantstore';
-  if (dialog.open) {
-    return;
+  if (!dialog.open) {
+    dialog[$('console').hidden ? 'show' : 'showModal']();
   }
-  if ($('console').hidden) {
-    dialog.show();
-    return;
-  }
-  dialog.showModal();
 }
 
 async function signIn() {
@@ -139,9 +114,7 @@ async function signIn() {
     return;
   }
   try {
-    await identify(secret, keep.checked, () => {
-      waiting.textContent = STILL_WAITING;
-    });
+    await identify(secret, keep.checked, () => { waiting.textContent = STILL_WAITING; });
   } catch (err) {
     reason.textContent = sentence(err.message);
     field.focus();
@@ -156,6 +129,7 @@ async function signIn() {
 // password manager sees the field with its text disappear, and offers to save it.
 async function enter() {
   const resumed = !$('console').hidden;
+  forgetNames();
   draw();
   if (!resumed) {
     await Promise.race([loaded(), sleep(100)]);
@@ -171,9 +145,9 @@ async function enter() {
   resumeUndo();
   if (resumed) {
     open?.module.refresh?.();
-    return;
+  } else {
+    /** @type {HTMLElement | null} */ (document.querySelector('#search') ?? document.querySelector('.page h1'))?.focus();
   }
-  /** @type {HTMLElement | null} */ (document.querySelector('#search') ?? document.querySelector('.page h1'))?.focus();
 }
 
 // leave forgets everything that the user did or saw, when the user has signed out.
@@ -197,8 +171,7 @@ function leave() {
 
 const SOON = 1000;
 
-/** @type {import('./dom.js').Toast | null} */
-let offline = null; // the message that the server is unreachable
+let offline = /** @type {import('./dom.js').Toast | null} */ (null); // the message that the server is unreachable
 let asking = new AbortController();
 
 // connection tells the user that the server is unreachable, and asks until it is back.
@@ -225,19 +198,20 @@ function press(/** @type {KeyboardEvent} */ event) {
   }
   if (event.key === '?') {
     keys.showModal();
-  } else if (event.key === 'u' && undoLast()) {
-    // done
-  } else if (!open?.module.key?.(event.key)) {
-    return;
+    event.preventDefault();
+  } else if ((event.key === 'u' && undoLast()) || open?.module.key?.(event.key)) {
+    event.preventDefault();
   }
-  event.preventDefault();
 }
 
-onUnauthorized((reason) => {
-  if (session.secret()) {
-    session.refuse();
-    showSignIn(reason);
-  }
+listen({
+  connection,
+  unauthorized(reason) {
+    if (session.secret()) {
+      session.refuse();
+      showSignIn(reason);
+    }
+  },
 });
 dialog.addEventListener('submit', (event) => {
   event.preventDefault();
@@ -247,13 +221,11 @@ dialog.addEventListener('cancel', (event) => event.preventDefault());
 dialog.addEventListener('close', () => {
   if (session.secret()) {
     refocus();
-    return;
+  } else {
+    showSignIn(''); // browsers let users close any dialog eventually
   }
-  showSignIn(''); // browsers let users close any dialog eventually
 });
-showToken.addEventListener('change', () => {
-  field.type = showToken.checked ? 'text' : 'password';
-});
+showToken.addEventListener('change', () => { field.type = showToken.checked ? 'text' : 'password'; });
 $('sign-out').addEventListener('click', () => {
   const end = () => {
     session.end();
@@ -270,7 +242,6 @@ $('skip').addEventListener('click', (event) => {
   $('console').focus();
 });
 addEventListener('keydown', press);
-onConnection(connection);
 start((next, again) => open?.module.leave?.(next, again) ?? true, draw);
 startImport(() => open?.module.refresh?.());
 

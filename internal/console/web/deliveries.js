@@ -6,32 +6,17 @@ const LEAST = 4000;
 const MANY = 1000; // events, up to which the server counts them
 
 /**
- * @typedef {object} Webhook
- * @property {string} id
- * @property {string} url
- * @property {string[]} types
- * @property {string} description
- * @property {string} state
- * @property {string} [reason]
- * @property {'healthy' | 'catching_up' | 'failing' | 'paused' | 'disabled'} health
- * @property {string} created
- * @property {string} [by]
- * @property {string} [delivered] when an event last arrived
- * @property {{since: string, attempts: string, error: string}} [failing]
- * @property {string} [pending] events that did not arrive yet, counted up to 1,000
- * @property {string} [lag_ms]
- * @property {string} [next_attempt]
- * @property {{url: string, time: string, error: string}} [last_error]
+ * @typedef {{
+ *   id: string, url: string, types: string[], description: string, created: string, by?: string,
+ *   state: string, health: 'healthy' | 'catching_up' | 'failing' | 'paused' | 'disabled', reason?: string,
+ *   failing?: {since: string, attempts: string, error: string}, last_error?: {url: string, time: string, error: string},
+ *   pending?: string, lag_ms?: string, delivered?: string, next_attempt?: string,
+ * }} Webhook of which pending events, those that did not arrive yet, are counted up to 1,000
  *
- * @typedef {object} Delivery
- * @property {string} event
- * @property {string} type
- * @property {string} attempt
- * @property {string} time
- * @property {string} status
- * @property {string} duration_ms
- * @property {string} [error]
- * @property {string} [response]
+ * @typedef {{
+ *   event: string, type: string, attempt: string, time: string, status: string, duration_ms: string,
+ *   error?: string, response?: string,
+ * }} Delivery
  */
 
 /** condition says in words whether events arrive. @param {Pick<Webhook, 'health'>} webhook */
@@ -46,13 +31,9 @@ export const waiting = (pending = '–') => (Number(pending) === MANY ? '1,000+'
 /** alarm names what is wrong with a webhook, so that users can dismiss just that. @param {Webhook} webhook */
 export const alarm = ({ id, health, failing, reason }) => `${id} ${health} ${failing?.since ?? reason ?? ''}`;
 
-/**
- * alarming returns the webhooks that need attention: those that are disabled, and those that
- * have failed for 5 minutes, except for what was dismissed.
- * @param {Webhook[]} all
- * @param {number} now
- * @param {string[]} dismissed alarms
- */
+// alarming returns the webhooks that need attention: those that are disabled, and those that
+// have failed for 5 minutes, except for what was dismissed.
+/** @type {(all: Webhook[], now: number, dismissed: string[]) => Webhook[]} */
 export const alarming = (all, now, dismissed) => all.filter((webhook) => {
   const { health, failing } = webhook;
   const late = health === 'failing' && failing && now - Date.parse(failing.since) >= ALARM;
@@ -66,8 +47,7 @@ export const alarming = (all, now, dismissed) => all.filter((webhook) => {
  * can tell.
  */
 export function pace() {
-  /** @type {Map<string, {at: number, lag: number, pending: number}[]>} */
-  const looks = new Map();
+  const looks = /** @type {Map<string, {at: number, lag: number, pending: number}[]>} */ (new Map());
   return (/** @type {Webhook} */ { id, health, lag_ms: age, pending: events }, /** @type {number} */ now) => {
     if (health !== 'catching_up') {
       looks.delete(id);
@@ -86,14 +66,9 @@ export function pace() {
   };
 }
 
-/**
- * tally counts the deliveries that arrived and those that failed, in n bars of equal length from
- * the oldest one until now.
- * @param {Delivery[]} deliveries
- * @param {number} n
- * @param {number} now
- */
-export function tally(deliveries, n, now) {
+// tally counts the deliveries that arrived and those that failed, in n bars of equal length from
+// the oldest one until now.
+export function tally(/** @type {Delivery[]} */ deliveries, /** @type {number} */ n, /** @type {number} */ now) {
   const times = deliveries.map(({ time }) => Date.parse(time));
   const start = Math.min(now - 1, ...times);
   const arrived = Array(n).fill(0);

@@ -1,5 +1,4 @@
-// The API reference: Swagger UI over this server's own openapi.json. It uses the token of the
-// console.
+// The API reference: Swagger UI over this server's own openapi.json. It uses the token of the console.
 
 import { API, session } from './api.js';
 import { $, h } from './dom.js';
@@ -19,15 +18,11 @@ const NAMES = {
 };
 
 function addNames() {
-  for (const [selector, name] of Object.entries(NAMES)) {
-    for (const element of place.querySelectorAll(`:is(${selector}):not([aria-label])`)) {
-      element.setAttribute('aria-label', name);
-    }
-  }
+  const name = (/** @type {string} */ selector, /** @type {(element: Element) => string} */ nameOf) => (
+    place.querySelectorAll(`:is(${selector}):not([aria-label])`).forEach((element) => element.setAttribute('aria-label', nameOf(element))));
+  Object.entries(NAMES).forEach(([selector, text]) => name(selector, () => text));
   // A parameter with few values.
-  for (const element of place.querySelectorAll('[data-param-name] select:not([aria-label])')) {
-    element.setAttribute('aria-label', element.closest('tr')?.getAttribute('data-param-name') ?? '');
-  }
+  name('[data-param-name] select', (element) => element.closest('tr')?.getAttribute('data-param-name') ?? '');
   // As headings, these skip a level.
   place.querySelectorAll('.models > h4').forEach((element) => element.setAttribute('aria-level', '2'));
   place.querySelectorAll('.modal-ux h6').forEach((element) => element.setAttribute('aria-level', '5'));
@@ -58,14 +53,8 @@ const LANGUAGES = [
 ];
 let chosen = CURL; // the language of what is opened next
 
-/**
- * curl returns the request of an operation with the values in its fields, and with the token in
- * a variable.
- * @param {any} system
- * @param {string} path
- * @param {string} method
- */
-function curl({ Im, fn, specSelectors, oas3Selectors }, path, method) {
+// curl returns the request of an operation with the values in its fields, and with the token in a variable.
+function curl(/** @type {any} */ { Im, fn, specSelectors, oas3Selectors }, /** @type {string} */ path, /** @type {string} */ method) {
   const spec = specSelectors.specJsonWithResolvedSubtrees().toJS();
   const operation = spec.paths[path][method];
   const values = specSelectors.parameterValues([path, method], false).toJS();
@@ -84,86 +73,53 @@ function curl({ Im, fn, specSelectors, oas3Selectors }, path, method) {
   return open ? command : `${command} \\\n  -H "Authorization: Bearer $PLANTSTORE_TOKEN"`;
 }
 
-/** @param {any} system */
-const changes = ({ React }) => ({
+const changes = (/** @type {any} */ { React: { Fragment, createElement: el, useState, useSyncExternalStore } }) => ({
   components: {
     // Swagger UI looks for a component for the ids in a list, and warns that it has none.
-    JsonSchema_integer_int64: (/** @type {any} */ props) => (
-      React.createElement(props.getComponent('JsonSchema_string'), props)),
+    JsonSchema_integer_int64: (/** @type {any} */ props) => el(props.getComponent('JsonSchema_string'), props),
   },
   wrapComponents: {
-    /** @param {any} Original @param {any} system */
-    SyntaxHighlighter: (Original, { React }) => (/** @type {any} */ props) => (
-      React.createElement(Original, { ...props, syntaxHighlighting: { defaultStyle: COLOURS } })),
+    SyntaxHighlighter: (/** @type {any} */ Original) => (/** @type {any} */ props) => (
+      el(Original, { ...props, syntaxHighlighting: { defaultStyle: COLOURS } })),
     curl: () => () => null, // the request is above the responses
-    /** @param {any} Original @param {any} system */
-    responses: (Original, system) => function Responses(/** @type {any} */ props) {
-      const { React, getComponent, getStore, specSelectors } = system;
+    responses: (/** @type {any} */ Original, /** @type {any} */ system) => function Responses(/** @type {any} */ props) {
+      const { getComponent, getStore, specSelectors } = system;
       const { path, method } = props;
-      const [language, choose] = React.useState(chosen);
+      const [language, choose] = useState(chosen);
       const { subscribe, getState } = getStore();
-      React.useSyncExternalStore(subscribe, getState);
+      useSyncExternalStore(subscribe, getState);
       const samples = specSelectors.specJson().getIn(['paths', path, method, 'x-codeSamples']);
       const sample = samples?.find((/** @type {any} */ one) => one.get('lang') === language)?.get('source');
       const source = language === CURL || !samples ? curl(system, path, method) : sample.replaceAll(SAMPLE, API).trimEnd();
-      const tab = (/** @type {string[]} */ [name, label]) => React.createElement('button', {
-        key: name,
-        type: 'button',
-        className: 'sample-language',
-        'aria-pressed': name === language,
-        onClick: () => {
+      const highlighting = samples && LANGUAGES.find(([name]) => name === language)?.[2] || 'bash';
+      const tab = (/** @type {string[]} */ [name, label]) => {
+        const onClick = () => {
           chosen = name;
           choose(name);
-        },
-      }, label);
-      return React.createElement(
-        React.Fragment,
-        null,
-        React.createElement(
-          'div',
-          { className: 'samples' },
-          React.createElement(
-            'div',
-            { className: 'opblock-section-header' },
-            React.createElement('h4', null, 'Request'),
-            ...(samples ? LANGUAGES.map(tab) : []),
-          ),
-          React.createElement(getComponent('HighlightCode', true), {
-            language: samples && LANGUAGES.find(([name]) => name === language)?.[2] || 'bash',
-            canCopy: true,
-          }, source),
-        ),
-        React.createElement(Original, props),
-      );
+        };
+        const looks = { 'key': name, 'type': 'button', 'className': 'sample-language', 'aria-pressed': name === language };
+        return el('button', { ...looks, onClick }, label);
+      };
+      const header = el('div', { className: 'opblock-section-header' }, el('h4', null, 'Request'), ...(samples ? LANGUAGES.map(tab) : []));
+      const code = el(getComponent('HighlightCode', true), { language: highlighting, canCopy: true }, source);
+      return el(Fragment, null, el('div', { className: 'samples' }, header, code), el(Original, props));
     },
     // Swagger UI parses a JSON response to indent it, which rounds ids beyond 2^53.
-    /** @param {any} Original @param {any} system */
-    responseBody: (Original, { React, getComponent }) => function ResponseBody(/** @type {any} */ props) {
+    responseBody: (/** @type {any} */ Original, /** @type {any} */ { getComponent }) => function ResponseBody(/** @type {any} */ props) {
       const { content, contentType } = props;
       if (typeof content !== 'string' || !/json/i.test(contentType)) {
-        return React.createElement(Original, props);
+        return el(Original, props);
       }
-      return React.createElement(
-        'div',
-        null,
-        React.createElement('h5', null, 'Response body'),
-        React.createElement(getComponent('HighlightCode', true), {
-          language: 'json',
-          canCopy: true,
-          downloadable: true,
-          fileName: 'response.json',
-        }, indent(content)),
-      );
+      const options = { language: 'json', canCopy: true, downloadable: true, fileName: 'response.json' };
+      return el('div', null, el('h5', null, 'Response body'), el(getComponent('HighlightCode', true), options, indent(content)));
     },
     // An operation's path is in a button, where a link cannot be reached.
-    /** @param {any} _ @param {any} system */
-    DeepLink: (_, { React }) => (/** @type {any} */ { text }) => React.createElement('span', null, text),
+    DeepLink: () => (/** @type {any} */ { text }) => el('span', null, text),
     ServersContainer: () => () => null, // there is only one
   },
 });
 
-/** @type {any} */
-let ui = null;
+let ui = /** @type {any} */ (null);
 
 // authorize uses the token of the console, if the user has signed in there.
 function authorize() {

@@ -24,39 +24,38 @@ export function renderMessage() {
   const key = JSON.stringify([kind, list.query, allows('plants:write')]);
   if ($('state').dataset.key !== key) {
     $('state').dataset.key = key;
-    $('state').replaceChildren(...messageOf(kind));
+    $('state').replaceChildren(messageOf(kind));
   }
 }
 
-/** @returns {HTMLElement[]} */
 function messageOf(/** @type {string} */ kind) {
   const { failure } = list;
   if (kind === 'forbidden') {
-    return [message('Your token cannot list plants', 'It needs the scope plants:read. You can still use everything else that it allows.')];
+    return message('Your token cannot list plants', 'It needs the scope plants:read. You can still use everything else that it allows.');
   }
   if (failure?.code === '40007') {
     const byID = () => go({ ...state(), order: '', after: '' });
     const how = 'The server sorts at most 1,000,000 plants by name. Filter by tags first, or sort by ID.';
-    return [message('Too many plants to sort by name', how, ['Sort by ID', byID])];
+    return message('Too many plants to sort by name', how, ['Sort by ID', byID]);
   }
   if (failure) {
     const title = failure.status === 0 ? 'Server unreachable' : 'Something went wrong';
-    return [message(title, sentence(failure.message), ['Try again', () => reload()])];
+    return message(title, sentence(failure.message), ['Try again', () => reload()]);
   }
   if (kind === 'searching') {
-    return [message('Searching…', 'There are many plants. Matches appear here as they are found.')];
+    return message('Searching…', 'There are many plants. Matches appear here as they are found.');
   }
   const { q, tags, untagged, after } = list;
   if (filtered()) {
     const either = [...tags.map((tag) => `the tag “${shorten(tag, 80)}”`), ...(untagged ? ['no tag'] : [])].join(' or ');
     const parts = [q && `“${shorten(q, 80)}” in its name`, either].filter(Boolean);
     const note = q ? ' Case and accents do not matter, but letters such as ł and ø are not l and o.' : '';
-    return [message('No matches', `No plant has ${parts.join(' and ')}.${note}`, ['Show all plants', firstPage])];
+    return message('No matches', `No plant has ${parts.join(' and ')}.${note}`, ['Show all plants', firstPage]);
   }
   if (after) {
-    return [message('This page is empty', 'Its plants have been deleted.', ['Back to the first page', firstPage])];
+    return message('This page is empty', 'Its plants have been deleted.', ['Back to the first page', firstPage]);
   }
-  return allows('plants:write') ? [welcome()] : [message('No plants yet', 'Your token can read plants, but not create them.')];
+  return allows('plants:write') ? welcome() : message('No plants yet', 'Your token can read plants, but not create them.');
 }
 
 // welcome is for an empty store.
@@ -66,7 +65,7 @@ function welcome() {
     'Create the first one, drop a file of plants anywhere on this page, or use the API:',
     ['New plant', newPlant, 'first'],
     ['Import', openImport],
-    ['Load 20 sample plants', (event) => loadSamples(/** @type {HTMLElement} */ (event.currentTarget)), 'samples'],
+    ['Load 20 sample plants', loadSamples, 'samples'],
   );
   const command = [
     `curl ${PLANTS} -H "Authorization: Bearer $PLANTSTORE_TOKEN" -H 'Content-Type: application/json'`,

@@ -6,10 +6,7 @@ import { sentence, size } from './format.js';
 import { parse } from './json.js';
 import { openForm } from './parts.js';
 
-/**
- * @typedef {'csv' | 'spreadsheet' | 'ndjson' | 'json'} ExportFormat
- * @typedef {URLSearchParams} Filters
- */
+/** @typedef {'csv' | 'spreadsheet' | 'ndjson' | 'json'} ExportFormat */
 
 /** @type {[ExportFormat, string, string][]} */
 const FORMATS = [
@@ -19,26 +16,23 @@ const FORMATS = [
   ['json', 'JSON', 'One array.'],
 ];
 
-const filtered = (/** @type {Filters} */ filters) => filters.size > 0;
+let exporting = /** @type {AbortController | null} */ (null);
 
-/** @type {AbortController | null} */
-let exporting = null;
-
-/** openExport asks for the format. It does nothing while an export is running. @param {Filters} filters */
+/** openExport asks for the format. It does nothing while an export is running. @param {URLSearchParams} filters */
 export function openExport(filters) {
   if (exporting) {
     return;
   }
   /** @type {ExportFormat} */
   let chosen = 'csv';
-  const choices = FORMATS.map(([format, name, hint]) => h('label', { class: 'check' },
-    h('input', {
-      type: 'radio', name: 'format', value: format, checked: format === chosen ? '' : undefined, onchange: () => { chosen = format; },
-    }),
-    h('span', {}, h('strong', {}, name), h('br'), hint),
-  ));
+  const choices = FORMATS.map(([format, name, hint]) => {
+    const onchange = () => { chosen = format; };
+    return h('label', { class: 'check' },
+      h('input', { type: 'radio', name: 'format', value: format, checked: format === chosen, onchange }),
+      h('span', {}, h('strong', {}, name), h('br'), hint));
+  });
   openForm({
-    title: filtered(filters) ? 'Export the matching plants' : 'Export all plants',
+    title: filters.size > 0 ? 'Export the matching plants' : 'Export all plants',
     body: [h('fieldset', { id: 'formats', class: 'field checks' }, h('legend', {}, 'Format'), ...choices)],
     action: 'Export',
     run: async () => () => download(chosen, filters),
@@ -46,22 +40,18 @@ export function openExport(filters) {
 }
 
 // stopExport ends an export, because the user signs out.
-export function stopExport() {
-  exporting?.abort('signed out');
-}
+export const stopExport = () => exporting?.abort('signed out');
 
 // download saves the plants that match the filters to a file. Its message stays until it is
 // done; closing the message stops it.
-async function download(/** @type {ExportFormat} */ format, /** @type {Filters} */ filters) {
-  const controller = new AbortController();
-  exporting = controller;
+async function download(/** @type {ExportFormat} */ format, /** @type {URLSearchParams} */ filters) {
+  const controller = exporting = new AbortController();
   const { signal } = controller;
   const stop = () => controller.abort('stopped');
   const message = toast('Exporting…', { keep: true, actions: [['Stop', stop]], onclose: stop, closeLabel: 'Stop the export' });
   const name = fileName(format, filters);
   let bytes = 0;
-  /** @type {any} */
-  let picked = null;
+  let picked = /** @type {any} */ (null);
   try {
     picked = await pick(name, stop);
     const body = await read(format, filters, signal);
@@ -69,9 +59,15 @@ async function download(/** @type {ExportFormat} */ format, /** @type {Filters} 
       bytes = n;
       message.say(`Exporting… ${size(n)}`);
     }));
-    await save(file, picked, name, signal);
+    if (picked) { // it changes only when the file is complete
+      await file.pipeTo(await picked.createWritable(), { signal });
+    } else { // the browser keeps it until then, on disk if it is large
+      const blob = await new Response(file).blob();
+      signal.throwIfAborted();
+      offer(blob, name);
+    }
     message.close();
-    toast(`${filtered(filters) ? 'The matching plants were' : 'All plants were'} exported: ${size(bytes)}.`);
+    toast(`${filters.size > 0 ? 'The matching plants were' : 'All plants were'} exported: ${size(bytes)}.`);
   } catch (err) {
     message.close();
     await discard(picked);
@@ -81,13 +77,9 @@ async function download(/** @type {ExportFormat} */ format, /** @type {Filters} 
   }
 }
 
-/**
- * pick lets the user choose where the file goes, in browsers that can. It returns null in
- * others, and calls stop if the user chooses none.
- * @param {string} name
- * @param {() => void} stop
- */
-async function pick(name, stop) {
+// pick lets the user choose where the file goes, in browsers that can. It returns null in
+// others, and calls stop if the user chooses none.
+async function pick(/** @type {string} */ name, /** @type {() => void} */ stop) {
   try {
     return await /** @type {any} */ (window).showSaveFilePicker?.({ suggestedName: name }) ?? null;
   } catch (err) {
@@ -98,13 +90,9 @@ async function pick(name, stop) {
   }
 }
 
-/**
- * read returns the file as the server sends it, or, in a format that the server does not have,
- * made of NDJSON as it arrives.
- * @param {ExportFormat} format
- * @param {Filters} filters
- * @param {AbortSignal} signal
- */
+// read returns the file as the server sends it, or, in a format that the server does not have,
+// made of NDJSON as it arrives.
+/** @type {(format: ExportFormat, filters: URLSearchParams, signal: AbortSignal) => Promise<ReadableStream<Uint8Array>>} */
 async function read(format, filters, signal) {
   const headers = { Accept: format === 'csv' ? 'text/csv' : 'application/x-ndjson' };
   const response = await request('GET', `${PLANTS}?${filters}`, { headers, signal });
@@ -116,8 +104,7 @@ async function read(format, filters, signal) {
   return layout ? body.pipeThrough(new TextDecoderStream()).pipeThrough(layOut(layout)).pipeThrough(new TextEncoderStream()) : body;
 }
 
-// A spreadsheet recognises UTF-8 by the byte order mark, and runs a text that begins like a
-// formula.
+// A spreadsheet recognises UTF-8 by the byte order mark, and runs a text that begins like a formula.
 const harmless = (/** @type {string} */ text) => `"${/^[=+\-@\t\r\n]/.test(text) ? "'" : ''}${text.replaceAll('"', '""')}"`;
 const row = (/** @type {string} */ json) => {
   const { id, name, tag } = parse(json);
@@ -150,25 +137,6 @@ function layOut({ first, one, between, last }) {
   });
 }
 
-/**
- * save writes the file as it arrives, and never has all of it in memory: to the file that
- * was picked, which changes only when it is complete, or to what the browser stores until then,
- * on disk if it is large.
- * @param {ReadableStream<Uint8Array>} file
- * @param {any} picked
- * @param {string} name
- * @param {AbortSignal} signal
- */
-async function save(file, picked, name, signal) {
-  if (picked) {
-    await file.pipeTo(await picked.createWritable(), { signal });
-    return;
-  }
-  const blob = await new Response(file).blob();
-  signal.throwIfAborted();
-  offer(blob, name);
-}
-
 // discard removes the empty file that a browser creates when a new one is picked, so that it
 // does not look like an export of no plants.
 async function discard(/** @type {any} */ picked) {
@@ -196,7 +164,7 @@ function tell(/** @type {any} */ err, /** @type {AbortSignal} */ signal) {
 }
 
 // fileName names the file after the filters and the day.
-function fileName(/** @type {ExportFormat} */ format, /** @type {Filters} */ filters) {
+function fileName(/** @type {ExportFormat} */ format, /** @type {URLSearchParams} */ filters) {
   const word = (/** @type {string} */ text) => text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, '-').replace(/^-|-$/g, '').slice(0, 40);
   const words = [...filters].map(([name, text]) => word(name === 'untagged' ? name : text));
   const extension = format === 'spreadsheet' ? 'csv' : format;
@@ -205,8 +173,7 @@ function fileName(/** @type {ExportFormat} */ format, /** @type {Filters} */ fil
 
 // meter says how many bytes pass, now and then and at the end.
 function meter(/** @type {(bytes: number) => void} */ say) {
-  let bytes = 0;
-  let next = 0;
+  let [bytes, next] = [0, 0];
   return new TransformStream({
     transform(chunk, controller) {
       bytes += chunk.byteLength;

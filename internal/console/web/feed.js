@@ -11,39 +11,30 @@ const MANY = 2000; // and no more than so many
 const SEARCHES = 10; // requests for one page: each gives up after a while if little matches
 
 /**
- * @typedef {object} LogEvent
- * @property {string} cursor
- * @property {string} time
- * @property {string} type
- * @property {any} [plant]
- * @property {any} [token]
- * @property {string} by
+ * @typedef {{cursor: string, time: string, type: string, plant?: any, token?: any, by: string}} LogEvent
+ * @typedef {{events: LogEvent[], older: string, start: string}} Read
  */
 
+// follow calls take with the events after the cursor or since the time, some at a time,
+// until the signal. It reconnects where it was. If the server no longer has what comes
+// next, it calls lost and ends. A filter has parameters that select events.
 /**
- * follow calls take with the events after the cursor or since the time, some at a time,
- * until the signal. It reconnects where it was. If the server no longer has what comes
- * next, it calls lost and ends.
  * @param {{after?: string, since?: string}} from
  * @param {AbortSignal} signal
  * @param {(events: LogEvent[]) => void} take
  * @param {() => void} lost
- * @param {Record<string, string>} [filter] parameters that select events
+ * @param {Record<string, string>} [filter]
  */
 export async function follow(from, signal, take, lost, filter) {
   let at = from;
   let pause = SOON;
-  /** @type {LogEvent[]} */
-  let events = [];
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let timer;
+  const events = /** @type {LogEvent[]} */ ([]);
+  let timer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
   const hand = () => {
     clearTimeout(timer);
     timer = undefined;
-    const some = events;
-    events = [];
     if (!signal.aborted) {
-      take(some);
+      take(events.splice(0));
     }
   };
   while (!signal.aborted) {
@@ -57,23 +48,21 @@ export async function follow(from, signal, take, lost, filter) {
       if (response.status === 401 || response.status === 403) {
         return;
       }
-      if (response.ok) {
-        pause = SOON;
-        const cursor = response.headers.get('Plantstore-Cursor');
-        at = cursor ? { after: cursor } : at;
-        for await (const { id, data } of messages(response)) {
-          at = id ? { after: id } : at;
-          if (data) {
-            const event = parse(data);
-            events.push(event.plant ? { ...event, plant: { ...event.plant, version: event.version, updated: event.time } } : event);
-            timer ??= setTimeout(hand, TOGETHER);
-          }
-          if (events.length >= MANY) {
-            hand();
-          }
-          if (signal.aborted) {
-            return;
-          }
+      const cursor = response.headers.get('Plantstore-Cursor');
+      at = cursor ? { after: cursor } : at;
+      pause = response.ok ? SOON : pause;
+      for await (const { id, data } of response.ok ? messages(response) : []) {
+        at = id ? { after: id } : at;
+        if (data) {
+          const event = parse(data);
+          events.push(event.plant ? { ...event, plant: { ...event.plant, version: event.version, updated: event.time } } : event);
+          timer ??= setTimeout(hand, TOGETHER);
+        }
+        if (events.length >= MANY) {
+          hand();
+        }
+        if (signal.aborted) {
+          return;
         }
       }
     } catch {
@@ -84,25 +73,19 @@ export async function follow(from, signal, take, lost, filter) {
   }
 }
 
-/**
- * readBack returns so many events that match the filter, newest first, the cursor before which
- * there may be more, or '', and the position from which on all newer ones were examined.
- * @param {Record<string, string>} filter
- * @param {string} before the cursor that they come before, or ''
- * @param {number} limit
- * @param {AbortSignal} signal
- * @param {number} [since] milliseconds: older ones do not count
- */
+// readBack returns so many events that match the filter, newest first, of those before a cursor, if
+// there is one, and since a time in milliseconds; the cursor before which there may be more, or '';
+// and the position from which on all newer ones were examined.
+/** @type {(filter: Record<string, string>, before: string, limit: number, signal: AbortSignal, since?: number) => Promise<Read>} */
 export async function readBack(filter, before, limit, signal, since = -Infinity) {
-  /** @type {LogEvent[]} */
-  let events = [];
+  const events = /** @type {LogEvent[]} */ ([]);
   let start = '';
   /** @type {string | null} */
   let query = `?${new URLSearchParams({ order: 'newest', limit: `${limit}`, ...filter, ...(before && { before }) })}`;
   for (let i = 0; query && events.length < limit && i < SEARCHES; i++) {
     const { items, cursor, next } = await listEvents(query, { signal });
     const recent = items.filter(({ time }) => !(Date.parse(time) < since));
-    events = [...events, ...recent];
+    events.push(...recent);
     start ||= cursor;
     query = recent.length < items.length ? null : next;
   }
@@ -110,12 +93,8 @@ export async function readBack(filter, before, limit, signal, since = -Infinity)
   return events.length > limit ? { events: events.slice(0, limit), older: events[limit - 1].cursor, start } : { events, older, start };
 }
 
-/**
- * cursorAt returns the cursor of the first event from a time on, or '' if there is none.
- * @param {number} time milliseconds
- * @param {AbortSignal} signal
- */
-export async function cursorAt(time, signal) {
+// cursorAt returns the cursor of the first event from a time on, or '' if there is none.
+export async function cursorAt(/** @type {number} */ time, /** @type {AbortSignal} */ signal) { // in milliseconds
   const { items } = await listEvents(`?${new URLSearchParams({ limit: '1', since: new Date(time).toISOString() })}`, { signal });
   return items[0]?.cursor ?? '';
 }
@@ -124,28 +103,15 @@ export async function cursorAt(time, signal) {
 async function* messages(response) {
   const reader = /** @type {ReadableStream<BufferSource>} */ (response.body).pipeThrough(new TextDecoderStream()).getReader();
   let text = '';
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) {
-      return;
-    }
-    text += value;
-    const parts = text.split('\n\n');
+  for (let { done, value } = await reader.read(); !done; { done, value } = await reader.read()) {
+    const parts = (text + value).split('\n\n');
     text = parts.pop() ?? '';
-    for (const part of parts) {
-      yield message(part);
-    }
+    yield* parts.map(message);
   }
 }
 
-/** @param {string} text */
+/** message returns the id and the data of a message. A line ends only with a line feed. @param {string} text */
 export function message(text) {
-  const fields = { id: '', data: '' };
-  for (const line of text.split('\n')) {
-    const [, name, value] = /^(id|data): ?(.*)$/.exec(line) ?? [];
-    if (name === 'id' || name === 'data') {
-      fields[name] = value;
-    }
-  }
-  return fields;
+  const field = (/** @type {string} */ name) => new RegExp(`(?:^|\\n)${name}: ?([^\\n]*)`).exec(text)?.[1] ?? '';
+  return { id: field('id'), data: field('data') };
 }

@@ -1,6 +1,5 @@
 // Files of plants as they are: their format, and where a record begins, for the preview and for
-// those that failed. What a record means is for the server to say. It touches no
-// DOM.
+// those that failed. What a record means is for the server to say. It touches no DOM.
 
 import { shorten } from './format.js';
 import { parse } from './json.js';
@@ -37,20 +36,13 @@ const HEADER = 1 << 20; // bytes
  * @property {Columns} columns
  * @property {boolean} chosen whether the columns are others than the header names
  *
- * @typedef {object} PlantFile
- * @property {File} file
- * @property {Format} format
- * @property {string} noun what a record is called
- * @property {string} description of the format
- * @property {FileRecord[]} first records, without the header
- * @property {Table} [table]
+ * @typedef {{
+ *   file: File, format: Format, noun: string, description: string, first: FileRecord[], table?: Table,
+ * }} PlantFile whose first records are without the header
  */
 
-/**
- * openFile reads the beginning of a file. It throws an Error that says what is wrong with it.
- * @param {File} file
- * @returns {Promise<PlantFile>}
- */
+// openFile reads the beginning of a file. It throws an Error that says what is wrong with it.
+/** @type {(file: File) => Promise<PlantFile>} */
 export async function openFile(file) {
   const start = new TextDecoder(await encodingOf(file)).decode(await file.slice(0, 1000).arrayBuffer());
   if (start === '') {
@@ -74,16 +66,11 @@ export async function openFile(file) {
   return { file, format, noun, description: description + separator, first, table };
 }
 
-/**
- * records yields the records of a file, with the header and blank lines.
- * @param {File} file
- * @param {Format} format
- * @returns {AsyncGenerator<FileRecord, void, void>}
- */
+// records yields the records of a file, with the header and blank lines.
+/** @type {(file: File, format: Format) => AsyncGenerator<FileRecord, void, void>} */
 export const records = (file, format) => (format === 'json' ? elements(read(file)) : lines(read(file), format === 'csv'));
 
-/** @param {File} file */
-async function* read(file) {
+async function* read(/** @type {File} */ file) {
   const reader = file.stream().pipeThrough(new TextDecoderStream(await encodingOf(file))).getReader();
   try {
     for (let { done, value } = await reader.read(); !done; { done, value } = await reader.read()) {
@@ -100,16 +87,10 @@ async function encodingOf(file) {
   return { '255,254': 'utf-16le', '254,255': 'utf-16be' }[mark] ?? 'utf-8';
 }
 
-/**
- * @param {AsyncIterable<string>} texts
- * @param {boolean} quotes whether a line feed within quotes does not end a record
- */
-async function* lines(texts, quotes) {
-  let line = 1;
-  let rest = '';
-  /** @type {string[]} */
-  let record = [];
-  let open = false;
+
+async function* lines(/** @type {AsyncIterable<string>} */ texts, /** @type {boolean} */ quotes) {
+  let [line, rest, open] = [1, '', false];
+  let record = /** @type {string[]} */ ([]);
   for await (const text of texts) {
     const parts = (rest + text).split('\n');
     rest = parts.pop() ?? '';
@@ -128,12 +109,8 @@ async function* lines(texts, quotes) {
   }
 }
 
-/** @param {AsyncIterable<string>} texts */
-async function* elements(texts) {
-  let line = 0;
-  let text = '';
-  let depth = 0;
-  let quoted = false;
+async function* elements(/** @type {AsyncIterable<string>} */ texts) {
+  let [line, depth, text, quoted] = [0, 0, '', false];
   let read = 0; // characters of the parts before
   let escaped = -1; // the character after a backslash
   for await (const part of texts) {
@@ -165,22 +142,15 @@ async function* elements(texts) {
   }
 }
 
-/**
- * cells splits a record of CSV. What is undefined is empty and not quoted.
- * @param {string} record
- * @param {string} separator
- */
-function cells(record, separator) {
+// cells splits a record of CSV. What is undefined is empty and not quoted.
+function cells(/** @type {string} */ record, /** @type {string} */ separator) {
   const field = new RegExp(`\\${separator}(?:"([^"]*(?:""[^"]*)*)"|([^\\${separator}]*))`, 'g');
   return [...(separator + record).matchAll(field)].map(([, quoted, plain]) => quoted?.replaceAll('""', '"') ?? (plain || undefined));
 }
 
-/**
- * readHeader takes the header off the first records. The separator is the first that gives it
- * an id and a name, or else the one that makes the most columns.
- * @param {FileRecord[]} first
- * @returns {Table}
- */
+// readHeader takes the header off the first records. The separator is the first that gives it
+// an id and a name, or else the one that makes the most columns.
+/** @type {(first: FileRecord[]) => Table} */
 function readHeader(first) {
   const given = /^"*sep=([\t!#$%&*,/:;=@\\^|~])"*$/i.exec(first[0].text)?.[1];
   const { line, text: header } = first.splice(0, given ? 2 : 1).at(-1) ?? first[0];
@@ -206,12 +176,9 @@ const WORDS = [
   ['name', /^/],
 ];
 
-/**
- * guess returns which columns probably have what the header does not name: the first with a usual
- * word in its heading. Failing that, the id and the name are the first columns that are left.
- * @param {Table} table
- */
-function guess({ headings, columns }) {
+// guess returns which columns probably have what the header does not name: the first with a usual
+// word in its heading. Failing that, the id and the name are the first columns that are left.
+function guess(/** @type {Table} */ { headings, columns }) {
   const found = { ...columns };
   for (const [name, word] of WORDS.filter(([one]) => columns[one] < 0)) {
     if (found[name] < 0) {
@@ -247,12 +214,8 @@ export function plantOf({ table }, text) {
   }
 }
 
-/**
- * find returns the records that are wanted: of a whole file, or of its first records.
- * @param {PlantFile} opened
- * @param {(record: FileRecord, plant: () => Cells) => boolean} wanted
- * @param {boolean} all
- */
+// find returns the records that are wanted: of a whole file, or of its first records.
+/** @type {(opened: PlantFile, wanted: (record: FileRecord, plant: () => Cells) => boolean, all: boolean) => Promise<FileRecord[]>} */
 export async function find(opened, wanted, all) {
   const found = [];
   for await (const record of all ? records(opened.file, opened.format) : opened.first) {
@@ -285,25 +248,16 @@ export async function whole({ file, format, table }) {
   return new Blob([first, names(table), '\n'.repeat(table.lines - (first ? 1 : 0)), plain.slice(end)], { type });
 }
 
-/**
- * part returns records that follow one another as a file of their own, and how much lower its
- * numbers are.
- * @param {PlantFile} file
- * @param {FileRecord[]} some
- */
-export function part({ format, table }, some) {
+// part returns records that follow one another as a file of their own, and how much lower its numbers are.
+export function part(/** @type {PlantFile} */ { format, table }, /** @type {FileRecord[]} */ some) {
   const header = table ? `sep=${table.separator}\n${names(table)}\n` : '';
   const texts = some.map(({ text }) => text);
   const body = format === 'json' ? `[${texts.join(',\n')}]` : `${header}${texts.join('\n')}\n`;
   return { body: new Blob([body], { type: FORMATS[format].media }), before: some[0].line - (table ? 3 : 1) };
 }
 
-/**
- * failedFile returns a table of records that failed, with their reasons, which an import ignores.
- * @param {{reason: string, now: Cells}[]} failed
- * @param {string} [separator]
- */
-export function failedFile(failed, separator = ',') {
+// failedFile returns a table of records that failed, with their reasons, which an import ignores.
+export function failedFile(/** @type {{reason: string, now: Cells}[]} */ failed, separator = ',') {
   const quote = (/** @type {string | undefined} */ text) => (text === undefined ? '' : `"${text.replaceAll('"', '""')}"`);
   const rows = failed.map(({ reason, now }) => [reason, now.id, now.name, now.tag, now.if_version].map(quote));
   const first = separator in SEPARATORS ? '' : `sep=${separator}\n`;

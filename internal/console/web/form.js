@@ -1,6 +1,6 @@
 // The form that creates or edits a plant, in the drawer.
 
-import { createPlant, getPlant, replacePlant } from './api.js';
+import { createPlant, findPlant, replacePlant } from './api.js';
 import { choose } from './conflict.js';
 import { $, STILL_WAITING, busy, h } from './dom.js';
 import { restoreBreaks, sentence } from './format.js';
@@ -22,38 +22,28 @@ const FIELDS = ['id', 'name', 'tag'];
 
 const form = {
   open: false,
-  /** @type {any} */
-  plant: null, // as it was read; null for a new one
+  plant: /** @type {any} */ (null), // as it was read; null for a new one
   /** @type {Record<string, string>} */
   initial: {}, // the values of the fields when the form opened
   signal: AbortSignal.abort(), // aborts when another plant is open
-  /** @type {any} */
-  ends: null,
-  /** @type {HTMLDialogElement | null} */
-  question: null, // whether to discard unsaved text
+  ends: /** @type {any} */ (null),
+  question: /** @type {HTMLDialogElement | null} */ (null), // whether to discard unsaved text
 };
 
 const field = (/** @type {string} */ name) => (
   name === 'id' ? $('plant-id', HTMLInputElement) : $(`plant-${name}`, HTMLTextAreaElement));
-const slow = () => {
-  $('plant-waiting').textContent = STILL_WAITING;
-};
+const slow = () => { $('plant-waiting').textContent = STILL_WAITING; };
 const mounted = () => document.getElementById('plant') !== null;
 
 export const isEditing = () => form.open;
 
+export const closeForm = () => { form.open = false; };
+
 const changed = () => form.open && FIELDS.some((name) => field(name).value !== form.initial[name]);
 
-export function closeForm() {
-  form.open = false;
-}
-
-/**
- * settled reports whether there is no unsaved text. Otherwise it asks whether to discard it, and
- * then calls leave.
- * @param {() => void} leave
- */
-export function settled(leave) {
+// settled reports whether there is no unsaved text. Otherwise it asks whether to discard it, and
+// then calls leave.
+export function settled(/** @type {() => void} */ leave) {
   if (!changed()) {
     return true;
   }
@@ -91,9 +81,7 @@ export function mountForm(ends) {
   // Names and tags can have several lines, but rarely do: Enter submits the form, and
   // Shift+Enter starts a new line.
   let shift = false;
-  element.addEventListener('keydown', (event) => {
-    shift = event.shiftKey;
-  });
+  element.addEventListener('keydown', (event) => { shift = event.shiftKey; });
   element.addEventListener('beforeinput', (/** @type {any} */ event) => {
     if (event.inputType === 'insertLineBreak' && event.target.tagName === 'TEXTAREA' && !shift) {
       event.preventDefault();
@@ -103,12 +91,8 @@ export function mountForm(ends) {
   suggestTags(field('tag'), 'options line');
 }
 
-/**
- * fillForm fills the form with this plant, or for a new one, until the signal.
- * @param {Plant | null} plant
- * @param {AbortSignal} signal
- * @param {string} [id]
- */
+// fillForm fills the form with this plant, or for a new one, until the signal.
+/** @type {(plant: Plant | null, signal: AbortSignal, id?: string) => void} */
 export function fillForm(plant, signal, id = plant?.id ?? freeID()) {
   Object.assign(form, { open: true, plant, signal });
   $('save-plant').textContent = plant ? 'Save' : 'Create';
@@ -148,11 +132,7 @@ async function submit(was = form.plant) {
       ends.saved(now);
     }
   } catch (err) {
-    if (err.status === 412) {
-      await resolveConflict(plant);
-      return;
-    }
-    showProblems(err);
+    await (err.status === 412 ? resolveConflict(plant).catch(showProblems) : showProblems(err));
   } finally {
     if (mounted()) {
       $('plant-waiting').textContent = '';
@@ -160,18 +140,9 @@ async function submit(was = form.plant) {
   }
 }
 
-// resolveConflict shows both versions if someone else saved first, and saves what the user
-// chooses.
+// resolveConflict shows both versions if someone else saved first, and saves what the user chooses.
 async function resolveConflict(/** @type {Plant} */ mine) {
-  let theirs = null;
-  try {
-    theirs = await getPlant(mine.id, { slow });
-  } catch (err) {
-    if (err.status !== 404) {
-      showProblems(err);
-      return;
-    }
-  }
+  const theirs = await findPlant(mine.id, { slow });
   const choice = await choose(mine, theirs, form.plant);
   if (choice === 'theirs') {
     form.ends.left(theirs);

@@ -6,12 +6,8 @@ const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumSignif
 /** count shows a count with its thousands. @param {number | bigint} n */
 export const count = (n) => numbers.format(n);
 
-/**
- * plural shows a count with its noun: "1 plant", "2 plants".
- * @param {number | bigint} n
- * @param {string} noun
- */
-export const plural = (n, noun) => `${count(n)} ${noun}${BigInt(n) === 1n ? '' : 's'}`;
+// plural shows a count with its noun: "1 plant", "2 plants".
+export const plural = (/** @type {number | bigint} */ n, /** @type {string} */ noun) => `${count(n)} ${noun}${BigInt(n) === 1n ? '' : 's'}`;
 
 /** figure shows a measured value in a few characters. @param {number} n */
 export const figure = (n) => (n >= 1000 ? compact.format(n) : n.toFixed(n > 0 && n < 10 ? 1 : 0));
@@ -34,25 +30,16 @@ export function span(seconds) {
   return plural(Math.floor(Math.max(0, seconds) / length), unit);
 }
 
-/**
- * shorten truncates a text that is too long to display.
- * @param {string} text
- * @param {number} max
- */
-export function shorten(text, max) {
-  return text.length > max ? `${text.slice(0, max).toWellFormed()}…` : text;
-}
+// shorten truncates a text that is too long to display.
+export const shorten = (/** @type {string} */ text, /** @type {number} */ max) => (
+  text.length > max ? `${text.slice(0, max).toWellFormed()}…` : text);
 
 /** plain returns a text without the diacritics that can be taken off its letters. @param {string} text */
 export const plain = (text) => text.normalize('NFD').replace(/[\u0300-\u036f]/g, '');
 
-/**
- * hasWords reports whether a name contains every word of a search, as the server decides it:
- * in any order, ignoring case and diacritics.
- * @param {string} name
- * @param {string} q
- */
-export function hasWords(name, q) {
+// hasWords reports whether a name contains every word of a search, as the server decides it:
+// in any order, ignoring case and diacritics.
+export function hasWords(/** @type {string} */ name, /** @type {string} */ q) {
   const text = plain(name);
   return plain(q).split(/\p{White_Space}+/u).every((word) => new RegExp(word.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&'), 'iu').test(text));
 }
@@ -69,14 +56,8 @@ export function sentence(message) {
 // Words are English, as all of the console; an English browser says how times are written.
 const ENGLISH = /^en\b/.exec(globalThis.navigator?.language)?.input ?? 'en-GB';
 
-/**
- * time shows a time in the user's own time zone, which it names, with no more of the date than is
- * needed.
- * @param {string | number} at an RFC 3339 time, or milliseconds
- * @param {number} [now]
- * @param {string} [zone]
- * @param {string} [locale]
- */
+// time shows a time in the user's own time zone, which it names, with no more of the date than is needed.
+/** @type {(at: string | number, now?: number, zone?: string, locale?: string) => string} */
 export function time(at, now = Date.now(), zone, locale = ENGLISH) {
   const show = (/** @type {string | number} */ when, /** @type {Intl.DateTimeFormatOptions} */ options) =>
     formatter(locale, { timeZone: zone, ...options }).format(new Date(when));
@@ -92,12 +73,8 @@ export function time(at, now = Date.now(), zone, locale = ENGLISH) {
   return sameYear ? `${show(at, { month: 'short', day: 'numeric' })}, ${clock}` : day(at);
 }
 
-/**
- * exact shows a time in full, to the millisecond.
- * @param {string | number} at
- * @param {string} [zone]
- * @param {string} [locale]
- */
+// exact shows a time in full, to the millisecond.
+/** @type {(at: string | number, zone?: string, locale?: string) => string} */
 export const exact = (at, zone, locale = ENGLISH) => formatter(locale, {
   timeZone: zone, year: 'numeric', month: 'short', day: 'numeric', weekday: 'short',
   hour: '2-digit', minute: '2-digit', second: '2-digit', fractionalSecondDigits: 3, timeZoneName: 'short',
@@ -107,13 +84,8 @@ const relative = new Intl.RelativeTimeFormat('en');
 /** @type {[number, 'day' | 'hour' | 'minute' | 'second'][]} */
 const UNITS = [[86_400, 'day'], [3600, 'hour'], [60, 'minute'], [10, 'second']];
 
-/**
- * ago shows how long ago a time was, or how far away it is, and a date if that is 30 days or more.
- * @param {string | number} at
- * @param {number} [now]
- * @param {string} [zone]
- * @param {string} [locale]
- */
+// ago shows how long ago a time was, or how far away it is, and a date if that is 30 days or more.
+/** @type {(at: string | number, now?: number, zone?: string, locale?: string) => string} */
 export function ago(at, now = Date.now(), zone, locale = ENGLISH) {
   const seconds = (new Date(at).getTime() - now) / 1000;
   if (Math.abs(seconds) >= 30 * 86_400) {
@@ -124,8 +96,7 @@ export function ago(at, now = Date.now(), zone, locale = ENGLISH) {
   return length === 0 ? 'just now' : relative.format(Math.trunc(seconds / step), unit);
 }
 
-/** @type {Map<string, Intl.DateTimeFormat>} */
-const formatters = new Map();
+const formatters = /** @type {Map<string, Intl.DateTimeFormat>} */ (new Map());
 
 // formatter returns a formatter of times. To build one takes much longer than to use it.
 function formatter(/** @type {string | undefined} */ locale, /** @type {Intl.DateTimeFormatOptions} */ options) {
@@ -150,14 +121,10 @@ export const happened = ({ type }) => TYPES[type] ?? type;
 
 const UNSEEN = '\\r\\n|[\\u0000-\\u001f\\u007f\\u0085\\u00a0\\u200b\\u2028\\u2029\\ufeff\\u202a-\\u202e\\u2066-\\u2069]|(?<=\\s) | (?=\\s)';
 
-/**
- * marks splits a text into pieces: plain text, and characters that would not be seen, each
- * with a visible sign and its name. Joined together the pieces are the text. A space counts
- * as one of these beside another, and at the ends of a text that is not just a part of one.
- * @param {string} text
- * @param {boolean} [part]
- * @returns {{text: string, sign?: string, name?: string}[]}
- */
+// marks splits a text into pieces: plain text, and characters that would not be seen, each
+// with a visible sign and its name. Joined together the pieces are the text. A space counts
+// as one of these beside another, and at the ends of a text that is not just a part of one.
+/** @type {(text: string, part?: boolean) => {text: string, sign?: string, name?: string}[]} */
 export function marks(text, part = false) {
   const pieces = [];
   let at = 0;
@@ -175,59 +142,46 @@ export function marks(text, part = false) {
   return pieces;
 }
 
-/** @param {string} found */
-function mark(found) {
-  const code = found.charCodeAt(0);
-  const name = `U+${code.toString(16).toUpperCase().padStart(4, '0')}`;
-  switch (found) {
-    case '\r\n': return { sign: 'CR↵', name: 'line break (CR LF)' };
-    case '\n': return { sign: '↵', name: 'line break' };
-    case '\r': return { sign: 'CR', name: 'carriage return' };
-    case '\t': return { sign: '→', name: 'tab' };
-    case ' ': return { sign: '·', name: 'space' };
-    case '\u00a0': return { sign: '·', name: 'no-break space' };
-  }
-  return { sign: name, name };
+/** @type {Record<string, [string, string]>} */
+const SIGNS = {
+  '\r\n': ['CR↵', 'line break (CR LF)'],
+  '\n': ['↵', 'line break'],
+  '\r': ['CR', 'carriage return'],
+  '\t': ['→', 'tab'],
+  ' ': ['·', 'space'],
+  '\u00a0': ['·', 'no-break space'],
+};
+
+function mark(/** @type {string} */ found) {
+  const code = `U+${found.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')}`;
+  const [sign, name] = SIGNS[found] ?? [code, code];
+  return { sign, name };
 }
 
-/**
- * restoreBreaks returns an edited text with the line breaks of the original. A text area
- * makes every line break a line feed: lines that were not edited get back what they had,
- * and new ones get the kind that the original has most.
- * @param {string} original
- * @param {string} edited
- */
-export function restoreBreaks(original, edited) {
+// restoreBreaks returns an edited text with the line breaks of the original. A text area
+// makes every line break a line feed: lines that were not edited get back what they had,
+// and new ones get the kind that the original has most.
+export function restoreBreaks(/** @type {string} */ original, /** @type {string} */ edited) {
   const breaks = original.match(/\r\n|\r|\n/g) ?? [];
   if (breaks.every((text) => text === '\n')) {
     return edited;
   }
-  const before = original.split(/\r\n|\r|\n/);
-  const after = edited.split('\n');
+  const [before, after] = [original.split(/\r\n|\r|\n/), edited.split('\n')];
   const uses = (/** @type {string} */ kind) => breaks.filter((text) => text === kind).length;
   const usual = ['\r\n', '\n', '\r'].sort((a, b) => uses(b) - uses(a))[0];
   const [same, tail] = common(before, after); // lines that were not edited
   return after.map((line, i) => {
     const left = after.length - 1 - i; // line breaks after that of this line
-    if (left === 0) {
-      return line;
-    }
-    if (i < same) {
-      return line + (breaks[i] ?? usual);
-    }
-    return line + ((left <= tail && breaks[breaks.length - left]) || usual);
+    const own = i < same ? breaks[i] : left <= tail ? breaks[breaks.length - left] : usual;
+    return left === 0 ? line : line + (own ?? usual);
   }).join('');
 }
 
 /** @typedef {{text: string, same: boolean}} Piece */
 
-/**
- * differences splits both texts into their common beginning and end, and the words between that
- * differ. The pieces of each text, joined together, are the text.
- * @param {string} one
- * @param {string} other
- * @returns {[Piece[], Piece[]]}
- */
+// differences splits both texts into their common beginning and end, and the words between that
+// differ. The pieces of each text, joined together, are the text.
+/** @type {(one: string, other: string) => [Piece[], Piece[]]} */
 export function differences(one, other) {
   const words = (/** @type {string} */ text) => text.match(/[\p{L}\p{N}\p{M}]+|\s+|[^]/gu) ?? [];
   const [a, b] = [words(one), words(other)];

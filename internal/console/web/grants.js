@@ -39,13 +39,9 @@ export function ordered(scopes) {
 const DAY = 86_400_000;
 const LIFETIMES = /** @type {[string, number][]} */ ([['7 days', 7], ['30 days', 30], ['90 days', 90], ['1 year', 365]]);
 
-/**
- * lifetimes returns the choices for a new token, as a label and the value of its member
- * expires. Nobody can grant more than they have.
- * @param {string | null} own when the caller's token expires
- * @param {number} now
- * @returns {{label: string, expires: string | null, usual: boolean}[]}
- */
+// lifetimes returns the choices for a new token, as a label and the value of its member
+// expires. Nobody can grant more than they have.
+/** @type {(own: string | null, now: number) => {label: string, expires: string | null, usual: boolean}[]} */
 export function lifetimes(own, now) {
   const end = own === null ? Infinity : Date.parse(own);
   const choices = LIFETIMES.filter(([, days]) => now + days * DAY < end).map(([label, days]) => ({
@@ -57,11 +53,8 @@ export function lifetimes(own, now) {
   return [...choices, { label: longest, expires: own, usual: !choices.some(({ usual }) => usual) }];
 }
 
-/**
- * isOver says whether a token is revoked or has expired.
- * @param {{revoked?: string, expires: string | null}} token
- * @param {number} now
- */
+// isOver says whether a token is revoked or has expired.
+/** @type {(token: {revoked?: string, expires: string | null}, now: number) => boolean} */
 export const isOver = ({ revoked, expires }, now) => revoked !== undefined || (expires !== null && Date.parse(expires) <= now);
 
 /**
@@ -78,11 +71,8 @@ export const MENU = [
   { name: 'tokens', label: 'Tokens', scopes: ['tokens:read', 'tokens:write'] },
 ];
 
-/**
- * landing returns the page to begin with: the first one that a token with these scopes can read.
- * @param {string[]} scopes
- */
-export const landing = (scopes) => (
+// landing returns the page to begin with: the first one that a token with these scopes can read.
+export const landing = (/** @type {string[]} */ scopes) => (
   /** @type {Entry} */ (MENU.find((entry) => entry.scopes.every((scope) => !scope.endsWith(':read') || scopes.includes(scope)))).name);
 
 /** menu returns the entries for a token with these scopes. @param {string[]} scopes */

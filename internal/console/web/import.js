@@ -1,13 +1,14 @@
 // Import: a file of plants is shown, with what would become of it, sent, and reported on; what
 // failed is put right. It goes on while its dialog is closed.
 
-import { aborted, allows, handled, importFile, listPlants } from './api.js';
-import { $, busy, h, toast, value } from './dom.js';
+import { aborted, allows, importFile, listPlants } from './api.js';
+import { $, askBefore, busily, h, toast, value } from './dom.js';
 import { offer } from './export.js';
 import { failedFile, find, ignored, openFile, part, plantOf, whole } from './file.js';
 import { count, plural, restoreBreaks, sentence, size } from './format.js';
 import { plantJSON } from './json.js';
 import { fact, tell } from './parts.js';
+import { renew } from './wait.js';
 
 const SHOWN = 5; // records of a preview with each outcome
 const FIELDS = 100; // records that can be put right at a time
@@ -20,51 +21,38 @@ const chooser = $('file', HTMLInputElement);
 /**
  * @typedef {import('./file.js').PlantFile} PlantFile
  * @typedef {import('./file.js').FileRecord} FileRecord
- * @typedef {import('./file.js').Table} Table
  *
  * @typedef {'created' | 'replaced' | 'unchanged' | 'failed'} Outcome
  * @typedef {Record<string, string>} Query
  *
- * @typedef {object} Report what an import has done, or would do; numbers are texts
- * @property {string} created
- * @property {string} [replaced]
- * @property {string} unchanged
- * @property {string} failed
- * @property {{line: string, message: string}[]} errors the first ones
- * @property {Record<string, string[]>} [first] the first lines of each outcome
+ * @typedef {{
+ *   created: string, replaced?: string, unchanged: string, failed: string,
+ *   errors: {line: string, message: string}[], first?: Record<string, string[]>,
+ * }} Report what an import has done, or would do: numbers are texts, and only the first errors are there,
+ *   and of a dry run the first lines of each outcome
  *
  * @typedef {FileRecord & {reason: string, now: import('./file.js').Cells}} Wrong a record that
  *   failed, and as it will be sent again
- *
- * @typedef {object} Result
- * @property {PlantFile} opened
- * @property {Query} query
- * @property {Report | null} report
- * @property {string} problem
- * @property {Wrong[]} wrong
+ * @typedef {{opened: PlantFile, query: Query, report: Report | null, problem: string, wrong: Wrong[]}} Result
  */
 
-/** @type {Record<Outcome, [string, string, string]>} as a heading, in the preview, and of many */
+/** @type {Record<Outcome, [string, string, string?]>} as a heading, in the preview, and of many */
 const OUTCOMES = {
-  created: ['Created', 'will be created', 'will be created'],
-  replaced: ['Replaced', 'will be replaced', 'will be replaced'],
+  created: ['Created', 'will be created'],
+  replaced: ['Replaced', 'will be replaced'],
   unchanged: ['Unchanged', 'is there already', 'are there already'],
-  failed: ['Failed', 'will fail', 'will fail'],
+  failed: ['Failed', 'will fail'],
 };
 const KINDS = /** @type {Outcome[]} */ (Object.keys(OUTCOMES));
 
 /** number returns how many records have an outcome. @param {Report} report @param {Outcome} kind */
 const number = (report, kind) => BigInt(report[kind] ?? 0);
 
-/** @type {PlantFile | null} */
-let file = null;
+let file = /** @type {PlantFile | null} */ (null);
 let checking = new AbortController();
-/** @type {Result | null} */
-let result = null;
-/** @type {AbortController | null} */
-let running = null;
-/** @type {import('./dom.js').Toast | null} */
-let status = null; // the message in place of the dialog
+let running = /** @type {AbortController | null} */ (null);
+let result = /** @type {Result | null} */ (null);
+let status = /** @type {import('./dom.js').Toast | null} */ (null); // the message in place of the dialog
 let changed = () => {};
 
 /** startImport sets what to call when an import has changed the store. @param {() => void} f */
@@ -75,8 +63,7 @@ export function startImport(f) {
   $('again').addEventListener('click', () => send());
   $('start-import').addEventListener('click', () => send());
   $('replace').addEventListener('change', () => file && check(file));
-  $('send-fixed').addEventListener('click', ({ currentTarget }) => (
-    busy(/** @type {HTMLElement} */ (currentTarget), () => tell(sendFixed))));
+  $('send-fixed').addEventListener('click', busily(() => tell(sendFixed)));
   $('close-import').addEventListener('click', () => dialog.close());
   $('cancel-import').addEventListener('click', () => (running ? running.abort() : dialog.close()));
   dialog.addEventListener('paste', ({ clipboardData }) => {
@@ -103,9 +90,13 @@ export function openImport() {
   reopen();
 }
 
-function reopen() {
+function closeStatus() {
   status?.close();
   status = null;
+}
+
+function reopen() {
+  closeStatus();
   dialog.showModal();
 }
 
@@ -119,35 +110,22 @@ export function stopImport() {
   dialog.close();
 }
 
-// ask lets the browser ask before the user leaves the page, which would stop the import.
-const ask = (/** @type {Event} */ event) => event.preventDefault();
-
 // startDrop lets a file be dropped anywhere on the page, unless another dialog is open.
 function startDrop() {
   const ready = () => document.getElementById('import')?.hidden === false && !$('console').hidden && !running
     && !document.querySelector('dialog[open]:not(#transfer)');
-  /**
-   * @param {'dragover' | 'dragleave' | 'drop'} name
-   * @param {(event: DragEvent, files: FileList) => void} f
-   */
-  const on = (name, f) => addEventListener(name, (event) => {
-    if (event.dataTransfer?.types.includes('Files')) {
-      event.preventDefault(); // otherwise the browser opens the file
-      f(event, event.dataTransfer.files);
+  const drag = (/** @type {DragEvent} */ event) => {
+    const { type, dataTransfer: data, relatedTarget: to } = event;
+    if (!data?.types.includes('Files')) {
+      return;
     }
-  });
-  on('dragover', () => {
-    $('drop').hidden = !ready();
-  });
-  on('dragleave', (event) => {
-    $('drop').hidden ||= event.relatedTarget === null;
-  });
-  on('drop', (_, files) => {
-    $('drop').hidden = true;
-    if (ready()) {
-      take(files);
+    event.preventDefault(); // otherwise the browser opens the file
+    $('drop').hidden = type === 'drop' || (type === 'dragover' ? !ready() : $('drop').hidden || to === null);
+    if (type === 'drop' && ready()) {
+      take(data.files);
     }
-  });
+  };
+  ['dragover', 'dragleave', 'drop'].forEach((name) => addEventListener(name, /** @type {EventListener} */ (drag)));
 }
 
 // take shows the first records of a file.
@@ -164,8 +142,6 @@ async function take(/** @type {FileList | File[]} */ files) {
   chooser.value = ''; // so that the same file can be chosen again
   try {
     file = await openFile(given);
-    $('replace', HTMLInputElement).checked = false;
-    show('preview');
     preview(file);
   } catch (err) {
     $('choose-problem').textContent = err instanceof DOMException ? `${given.name} cannot be read.` : err.message;
@@ -174,6 +150,8 @@ async function take(/** @type {FileList | File[]} */ files) {
 
 function preview(/** @type {PlantFile} */ opened) {
   const { file: { name, size: bytes }, description, table } = opened;
+  $('replace', HTMLInputElement).checked = false;
+  show('preview');
   $('preview-name').textContent = name;
   $('preview-format').textContent = `${size(bytes)}, ${description}.`;
   $('mapping').hidden = !table || (!table.chosen && (table.columns.tag >= 0 || ignored(table).length === 0));
@@ -185,7 +163,7 @@ function preview(/** @type {PlantFile} */ opened) {
 }
 
 // mapping lets the user choose which columns contain the id, the name and the tag.
-function mapping(/** @type {Table} */ table, /** @type {() => void} */ changed) {
+function mapping(/** @type {import('./file.js').Table} */ table, /** @type {() => void} */ changed) {
   const { headings, columns } = table;
   for (const name of /** @type {const} */ (['id', 'name', 'tag'])) {
     const select = $(`column-${name}`, HTMLSelectElement);
@@ -206,8 +184,7 @@ const query = () => ($('replace', HTMLInputElement).checked ? { mode: 'replace' 
 // check shows the first records, and what the server says will become of them: of the whole
 // file, unless it is large.
 async function check(/** @type {PlantFile} */ opened) {
-  checking.abort();
-  checking = new AbortController();
+  checking = renew(checking);
   const { signal } = checking;
   const say = (/** @type {string} */ text, bad = false) => {
     $('verdict').textContent = text;
@@ -219,34 +196,26 @@ async function check(/** @type {PlantFile} */ opened) {
   $('first-records').replaceChildren(...first.map((record) => row(opened, record)));
   const unused = ignored(opened.table);
   $('ignored').textContent = unused.length > 0 ? `Ignored columns: ${unused.join(', ')}.` : '';
-  try {
+  await tell(async () => {
     const all = opened.file.size <= CHECKED;
     const trial = { ...query(), dry_run: 'true' };
     const report = await (all ? importFile(await whole(opened), trial, { signal }) : sendPart(opened, opened.first, trial, signal));
     const { rows, nameless } = await outcomes(opened, report, all, signal);
     const total = KINDS.reduce((sum, kind) => sum + number(report, kind), 0n);
     const parts = KINDS.filter((kind) => number(report, kind) > 0n)
-      .map((kind) => `${count(number(report, kind))} ${OUTCOMES[kind][report[kind] === '1' ? 1 : 2]}`);
+      .map((kind) => `${count(number(report, kind))} ${(report[kind] !== '1' && OUTCOMES[kind][2]) || OUTCOMES[kind][1]}`);
     const flag = nameless === 0 ? '' : ` ${plural(nameless, 'record')} ${nameless === 1 ? 'has' : 'have'} no name.`;
     const beginning = `Of ${all ? '' : 'the first '}${plural(total, 'record')}`;
     say(`${beginning}, ${parts.join(', ') || 'none will be created'}.${flag}`, report.failed !== '0' || nameless > 0);
     $('first-records').replaceChildren(...rows);
-  } catch (err) {
-    if (!handled(err)) {
-      say(sentence(err.message), true);
-    }
-  }
+  }, (text) => say(text, true));
 }
 
-/**
- * outcomes returns, in the order of the file, the first records with each outcome and the first
- * without a name, and how many have none.
- * @param {PlantFile} opened
- * @param {Report} report of a dry run
- * @param {boolean} all whether of the whole file
- * @param {AbortSignal} signal
- */
+// outcomes returns, in the order of the file, the first records with each outcome and the first
+// without a name, and how many have none.
+/** @type {(opened: PlantFile, dryRun: Report, all: boolean, signal: AbortSignal) => Promise<{rows: Node[], nameless: number}>} */
 async function outcomes(opened, { first = {}, errors }, all, signal) {
+  /** @type {Map<number, Outcome>} */
   const shown = new Map(KINDS.flatMap((kind) => (first[kind] ?? []).map((line) => [Number(line), kind])));
   errors.slice(0, SHOWN).forEach(({ line }) => shown.set(Number(line), 'failed'));
   const failed = new Map(errors.map(({ line, message }) => [Number(line), message]));
@@ -260,55 +229,33 @@ async function outcomes(opened, { first = {}, errors }, all, signal) {
   return { rows, nameless: empty.length };
 }
 
-/**
- * sendPart sends records that follow one another, and returns what became of them.
- * @param {PlantFile} opened
- * @param {FileRecord[]} some
- * @param {Query} how
- * @param {AbortSignal} [signal]
- * @returns {Promise<Report>}
- */
+// sendPart sends records that follow one another, and returns what became of them.
+/** @type {(opened: PlantFile, some: FileRecord[], how: Query, signal?: AbortSignal) => Promise<Report>} */
 async function sendPart(opened, some, how, signal) {
   const { body, before } = part(opened, some);
   const report = await importFile(body, how, { signal });
   const move = (/** @type {string} */ line) => String(Number(line) + before);
-  for (const error of report.errors) {
-    error.line = move(error.line);
-  }
-  for (const kind of Object.keys(report.first ?? {})) {
-    report.first[kind] = report.first[kind].map(move);
-  }
-  return report;
+  const first = Object.entries(report.first ?? {}).map(([kind, lines]) => [kind, lines.map(move)]);
+  const errors = report.errors.map((/** @type {any} */ error) => ({ ...error, line: move(error.line) }));
+  return { ...report, errors, first: Object.fromEntries(first) };
 }
 
-/**
- * row shows a record, what will become of it, and what it replaces.
- * @param {PlantFile} opened
- * @param {FileRecord} record
- * @param {string} [outcome]
- * @param {string} [reason] for which it fails
- * @param {import('./api.js').Plant[]} [there]
- */
-function row(opened, { line, text }, outcome = '', reason = '', there = []) {
+// row shows a record, what will become of it, or why it fails, and which of the plants that are there it replaces.
+/** @type {(opened: PlantFile, record: FileRecord, outcome?: Outcome, reason?: string, there?: import('./api.js').Plant[]) => Node} */
+function row(opened, { line, text }, outcome, reason = '', there = []) {
   const plant = plantOf(opened, text);
-  const old = outcome === 'replaced' ? there.find(({ id }) => id === plant.id?.trim()) : undefined;
+  const old = there.find(({ id }) => outcome === 'replaced' && id === plant.id?.trim());
   const cell = (/** @type {'name' | 'tag'} */ member) => h('td', {},
-    ...(old && old[member] !== plant[member] ? [h('del', {}, value(old[member])), ' '] : []),
+    old && old[member] !== plant[member] && [h('del', {}, value(old[member])), ' '],
     member === 'name' && plant.name?.trim() === '' ? h('span', { class: 'problem' }, 'no name') : value(plant[member]),
   );
-  const word = OUTCOMES[/** @type {Outcome} */ (outcome)]?.[0].toLowerCase() ?? '';
-  return h('tr', {},
-    h('td', {}, count(line)), h('td', {}, value(plant.id)), cell('name'), cell('tag'),
-    h('td', { class: reason ? 'problem' : 'hint' }, reason ? sentence(reason) : word),
-  );
+  const word = outcome ? OUTCOMES[outcome][0].toLowerCase() : '';
+  const fate = h('td', { class: reason ? 'problem' : 'hint' }, reason ? sentence(reason) : word);
+  return h('tr', {}, h('td', {}, count(line)), h('td', {}, value(plant.id)), cell('name'), cell('tag'), fate);
 }
 
 function show(/** @type {string} */ part) {
-  for (const id of ['choose', 'preview', 'progress', 'report']) {
-    $(id).hidden = id !== part;
-  }
-  $('again').hidden = true;
-  $('send-fixed').hidden = true;
+  ['choose', 'preview', 'progress', 'report', 'again', 'send-fixed'].forEach((id) => { $(id).hidden = id !== part; });
   $('close-import').hidden = part !== 'progress';
   $('start-import').hidden = part !== 'preview';
   $('choose-problem').textContent = '';
@@ -322,7 +269,6 @@ async function send() {
   checking.abort();
   running = new AbortController();
   const { signal } = running;
-  addEventListener('beforeunload', ask);
   show('progress');
   $('file-name').textContent = `${name}, ${size(bytes)}`;
   progress(0, bytes);
@@ -330,16 +276,16 @@ async function send() {
   /** @type {Result} */
   const done = { opened, query: query(), report: null, problem: '', wrong: [] };
   try {
-    const body = await whole(opened);
-    done.report = await importFile(body, done.query, { signal, sent: (bytes) => progress(bytes, body.size) });
-    done.wrong = await findFailed(done);
+    await askBefore(async () => {
+      const body = await whole(opened);
+      done.report = await importFile(body, done.query, { signal, sent: (bytes) => progress(bytes, body.size) });
+      done.wrong = await findFailed(done);
+    });
   } catch (err) {
     done.problem = why(err, signal);
   }
   running = null;
-  removeEventListener('beforeunload', ask);
-  status?.close();
-  status = null;
+  closeStatus();
   if (signal.reason === 'signed out') {
     return;
   }
@@ -351,11 +297,8 @@ function why(/** @type {any} */ err, /** @type {AbortSignal} */ signal) {
   if (signal.aborted || aborted(err)) {
     return 'The import was stopped. Plants that were already imported are kept. Importing the same file again is safe.';
   }
-  if (err.status === 0 || err.status === undefined) {
-    return 'The connection to the server was lost, or the file can no longer be read. '
-      + 'Part of it may have been imported. Importing the same file again is safe.';
-  }
-  return sentence(err.message);
+  return err.status ? sentence(err.message) : 'The connection to the server was lost, or the file can no longer be read. '
+    + 'Part of it may have been imported. Importing the same file again is safe.';
 }
 
 function progress(/** @type {number} */ sent, /** @type {number} */ total) {
@@ -390,13 +333,13 @@ function drawReport(/** @type {Result} */ done) {
   const { report, problem, wrong } = done;
   const { title, failed } = outcome(done);
   const kinds = KINDS.filter((kind) => report?.[kind] !== undefined);
-  $('report').replaceChildren(
+  $('report').replaceChildren(...h('div', {},
     h('p', { class: 'file', role: 'status' }, title),
-    ...(problem ? [h('p', { class: 'problem', role: 'alert' }, problem)] : []),
-    ...(report ? [h('dl', { class: 'figures' }, ...kinds.map((kind) => (
-      fact(OUTCOMES[kind][0], count(number(report, kind)), kind === 'failed' && failed ? 'bad' : undefined))))] : []),
-    ...(failed ? failures(done) : []),
-  );
+    problem && h('p', { class: 'problem', role: 'alert' }, problem),
+    report && h('dl', { class: 'figures' }, ...kinds.map((kind) => (
+      fact(OUTCOMES[kind][0], count(number(report, kind)), kind === 'failed' && failed && 'bad')))),
+    failed && failures(done),
+  ).childNodes);
   $('again').hidden = !problem;
   $('send-fixed').hidden = wrong.length === 0;
 }
@@ -416,28 +359,19 @@ function failures({ opened, report, wrong }) {
   ];
 }
 
-/** fields shows a record that failed in fields. @param {string} noun @param {Wrong} wrong */
-function fields(noun, { line, reason, now }) {
+// fields shows a record that failed in fields.
+function fields(/** @type {string} */ noun, /** @type {Wrong} */ { line, reason, now }) {
   const name = `${noun === 'line' ? 'Line' : 'Element'} ${count(line)}`;
   const input = (/** @type {'id' | 'name' | 'tag'} */ member, /** @type {string} */ label) => {
     const was = now[member];
-    const field = h('textarea', {
-      rows: 1,
-      spellcheck: 'false',
-      placeholder: label,
-      'aria-label': `${label} in ${name.toLowerCase()}`,
-      'data-member': member,
-      oninput: () => {
-        now[member] = field.value === '' && was === undefined ? undefined : restoreBreaks(was ?? '', field.value);
-      },
-    });
+    const oninput = () => { now[member] = field.value === '' && was === undefined ? undefined : restoreBreaks(was ?? '', field.value); };
+    const describe = { 'placeholder': label, 'aria-label': `${label} in ${name.toLowerCase()}`, 'data-member': member };
+    const field = h('textarea', { rows: 1, spellcheck: 'false', ...describe, oninput });
     field.value = was ?? '';
     return field;
   };
-  return h('li', {},
-    h('span', {}, name), h('span', {}, sentence(reason)),
-    h('div', { class: 'fix' }, input('id', 'ID'), input('name', 'Name'), input('tag', 'Tag')),
-  );
+  const inputs = h('div', { class: 'fix' }, input('id', 'ID'), input('name', 'Name'), input('tag', 'Tag'));
+  return h('li', {}, h('span', {}, name), h('span', {}, sentence(reason)), inputs);
 }
 
 // sendFixed sends the records again that are in the fields. Those that fail again stay.
@@ -462,12 +396,9 @@ async function sendFixed() {
   changed();
 }
 
-/**
- * findFailed returns the records that failed, with their reasons. The report has the reasons of
- * the first ones; in a file that is not large, the records after those are checked again.
- * @param {Result} done
- * @returns {Promise<Wrong[]>}
- */
+// findFailed returns the records that failed, with their reasons. The report has the reasons of
+// the first ones; in a file that is not large, the records after those are checked again.
+/** @type {(done: Result) => Promise<Wrong[]>} */
 async function findFailed({ opened, report, query: how }) {
   const all = opened.file.size <= CHECKED;
   let last = /** @type {Report} */ (report);
@@ -492,7 +423,7 @@ const SAMPLES = [
 ];
 
 /** loadSamples creates some plants, so that there is something to look at. */
-export const loadSamples = (/** @type {HTMLElement} */ button) => busy(button, () => tell(async () => {
+export const loadSamples = busily(() => tell(async () => {
   const lines = SAMPLES.map((text, i) => `${i + 1},${text}\n`);
   const { created } = await importFile(new Blob(['id,name,tag\n', ...lines], { type: 'text/csv' }));
   toast(`${plural(BigInt(created), 'sample plant')} loaded.`);

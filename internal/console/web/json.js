@@ -1,21 +1,15 @@
 // JSON with exact ids. It touches no DOM.
 
-/**
- * parse parses JSON and keeps every number as a string: an id has 64 bits, and a
- * JavaScript number only 53.
- * @param {string} text
- * @returns {any}
- */
-export function parse(text) {
+// parse parses JSON and keeps every number as a string: an id has 64 bits, and a
+// JavaScript number only 53.
+export function parse(/** @type {string} */ text) {
   const exact = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*/g;
   return JSON.parse(text.replace(exact, (part) => (part[0] === '"' ? part : `"${part}"`)));
 }
 
-/**
- * plantJSON encodes a plant. The id is sent as typed if it is a number, and as a string
- * otherwise, so that the server's error message says what is wrong.
- * @param {{id?: string, name: string, tag?: string, if_version?: string}} plant
- */
+// plantJSON encodes a plant. The id is sent as typed if it is a number, and as a string
+// otherwise, so that the server's error message says what is wrong.
+/** @type {(plant: {id?: string, name: string, tag?: string, if_version?: string}) => string} */
 export function plantJSON({ id, name, tag, if_version: version }) {
   const members = [];
   if (id !== undefined && id !== '') {
@@ -31,20 +25,16 @@ export function plantJSON({ id, name, tag, if_version: version }) {
   return `{${members.join(',')}}`;
 }
 
-/** @param {string} text */
-function idJSON(text) {
+function idJSON(/** @type {string} */ text) {
   if (/^[+-]?\d+$/.test(text)) {
     return BigInt(text).toString();
   }
   return /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/.test(text) ? text : JSON.stringify(text);
 }
 
-/**
- * indent returns JSON with line breaks and indentation, and every number and string as it
- * was. What is not one JSON value, such as NDJSON, stays as it is.
- * @param {string} text
- */
-export function indent(text) {
+// indent returns JSON with line breaks and indentation, and every number and string as it
+// was. What is not one JSON value, such as NDJSON, stays as it is.
+export function indent(/** @type {string} */ text) {
   try {
     JSON.parse(text);
   } catch {

@@ -5,6 +5,7 @@ import { about, aborted, allows, listPlants } from './api.js';
 import { follow } from './feed.js';
 import { merge } from './merge.js';
 import { wholeNumber } from './state.js';
+import { renew } from './wait.js';
 
 const PAGE = 50;
 const OVERLAP = 5000; // in which a change may arrive before or after the table that has it
@@ -13,88 +14,58 @@ const FADE = 10_000; // after which a changed plant is no longer marked
 /**
  * @typedef {import('./api.js').Plant} Plant
  * @typedef {import('./feed.js').LogEvent} LogEvent
- *
- * @typedef {object} List what others read and only this module changes
- * @property {string} q the plants that are wanted: words in their name
- * @property {string[]} tags
- * @property {string} untagged
- * @property {string} order
- * @property {string} after a position before all of them
- * @property {number | null} before how many plants are on the pages before, if that is known
- * @property {string} query of the page that is wanted, or empty if there is none
- * @property {string} loaded the query of plants
- * @property {Plant[]} plants
- * @property {string | null} next the query of the next page
- * @property {'' | 'loading' | 'slow' | 'searching'} status
- * @property {any} failure why plants is empty
- * @property {bigint | null} total of all plants, if the server says so
- * @property {string} current the id of the row that has the focus, or will get it
- * @property {{n: number, more: boolean} | null} matches how many plants match the filters, as far as they are counted
- * @property {number | null} searched percentage of the ids in the store, if it is known
- * @property {Map<string, Plant>} selected by id
- * @property {string} anchor the id of the plant where a range of the selection begins
- * @property {Set<string>} created ids of plants that belong to this page, but are not on it yet
- * @property {Set<string>} changed ids of plants that have changed a moment ago
- * @property {Set<string>} deleted ids of plants that are on this page, but no longer in the store
+ * @typedef {ReturnType<typeof nothing>} List what others read and only this module changes
  */
 
-/** @returns {List} */
 const nothing = () => ({
-  q: '',
-  tags: [],
+  q: '', // the plants that are wanted: words in their name
+  tags: /** @type {string[]} */ ([]),
   untagged: '',
   order: '',
-  after: '',
-  before: 0,
-  query: '',
-  loaded: '',
-  plants: [],
-  next: null,
-  status: '',
-  failure: null,
-  total: null,
-  current: '',
-  matches: null,
-  searched: null,
-  selected: new Map(),
-  anchor: '',
-  created: new Set(),
-  changed: new Set(),
-  deleted: new Set(),
+  after: '', // a position before all of them
+  before: /** @type {number | null} */ (0), // how many plants are on the pages before, if that is known
+  query: '', // of the page that is wanted, or empty if there is none
+  loaded: '', // the query of plants
+  plants: /** @type {Plant[]} */ ([]),
+  next: /** @type {string | null} */ (null), // the query of the next page
+  status: /** @type {'' | 'loading' | 'slow' | 'searching'} */ (''),
+  failure: /** @type {any} */ (null), // why plants is empty
+  total: /** @type {bigint | null} */ (null), // of all plants, if the server says so
+  current: '', // the id of the row that has the focus, or will get it
+  /** @type {{n: number, more: boolean} | null} */
+  matches: null, // how many plants match the filters, as far as they are counted
+  searched: /** @type {number | null} */ (null), // percentage of the ids in the store, if it is known
+  selected: /** @type {Map<string, Plant>} */ (new Map()), // by id
+  anchor: '', // the id of the plant where a range of the selection begins
+  created: /** @type {Set<string>} */ (new Set()), // ids of plants that belong to this page, but are not on it yet
+  changed: /** @type {Set<string>} */ (new Set()), // ids of plants that have changed a moment ago
+  deleted: /** @type {Set<string>} */ (new Set()), // ids of plants that are on this page, but no longer in the store
 });
 
 export const list = nothing();
 
-/** @type {Set<(events: LogEvent[]) => void>} */
-const subscribers = new Set();
+const subscribers = /** @type {Set<(events: LogEvent[]) => void>} */ (new Set());
 
-/**
- * subscribe calls draw whenever the list changes, with the events of others that changed it,
- * if it was they.
- * @param {(events: LogEvent[]) => void} draw
- */
-export const subscribe = (draw) => subscribers.add(draw);
+// subscribe calls draw whenever the list changes, with the events of others that changed it, if it was they.
+export const subscribe = (/** @type {(events: LogEvent[]) => void} */ draw) => subscribers.add(draw);
 
 export const notify = (/** @type {LogEvent[]} */ events = []) => subscribers.forEach((draw) => draw(events));
+
+/** @typedef {ReturnType<typeof setTimeout>} Timer */
 
 const work = { // what runs
   load: new AbortController(),
   feed: new AbortController(),
   following: false,
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  counting: undefined,
-  /** @type {Map<string, ReturnType<typeof setTimeout>>} */
-  fading: new Map(), // by the ids of list.changed
-  /** @type {{at: number, events: LogEvent[]}[]} */
-  recent: [], // the last changes
+  counting: /** @type {Timer | undefined} */ (undefined),
+  fading: /** @type {Map<string, Timer>} */ (new Map()), // by the ids of list.changed
+  recent: /** @type {{at: number, events: LogEvent[]}[]} */ ([]), // the last changes
   done: Promise.resolve(),
 };
 
-/**
- * show loads the page of plants, unless it is the one that is wanted already. Another search
- * forgets the selection. White space alone is no search. It reports whether it loads.
- * @param {Pick<List, 'q' | 'tags' | 'untagged' | 'order' | 'after' | 'before'>} wanted
- */
+// show loads the page of plants, unless it is the one that is wanted already. Another search
+// forgets the selection. White space alone is no search. It reports whether it loads.
+/** @type {(wanted: Pick<List, 'q' | 'tags' | 'untagged' | 'order' | 'after' | 'before'>) => boolean} */
 export function show({ q, tags, untagged, order, after, before }) {
   const last = `${filters()}`;
   Object.assign(list, { q: q.trim() && q, tags, untagged, order, after, before });
@@ -135,12 +106,9 @@ export const queryOf = (more) => `?${new URLSearchParams([...filters(), ...Objec
 /** loaded returns when the page that is wanted has been loaded. */
 export const loaded = () => work.done;
 
-/**
- * reload loads the page again, and aborts a reload in progress. It marks the plant that the
- * user has changed. It does nothing if no page is wanted.
- * @param {{changed?: string}} [options]
- */
-export function reload({ changed } = {}) {
+// reload loads the page again, and aborts a reload in progress. It marks the plant that the
+// user has changed. It does nothing if no page is wanted.
+export function reload(/** @type {{changed?: string}} */ { changed } = {}) {
   if (list.query) {
     work.done = load(changed);
   }
@@ -148,12 +116,11 @@ export function reload({ changed } = {}) {
 }
 
 async function load(/** @type {string | undefined} */ changed) {
-  work.load.abort();
+  work.load = renew(work.load);
   if (!allows('plants:read')) {
     notify();
     return;
   }
-  work.load = new AbortController();
   const { signal } = work.load;
   const began = performance.now();
   list.status = 'loading';
@@ -180,8 +147,7 @@ async function load(/** @type {string | undefined} */ changed) {
   list.status = '';
   notify();
   if (date !== null) { // what the rows do not need comes after them
-    countAll(signal);
-    countMatches(signal);
+    recount(signal);
     watch(date);
   }
 }
@@ -195,10 +161,8 @@ async function readPage(/** @type {AbortSignal} */ signal) {
   };
   let next = list.query;
   list.searched = null;
-  /** @type {Plant[]} */
-  const plants = [];
-  /** @type {Promise<bigint[]> | null} */
-  let ends = null;
+  const plants = /** @type {Plant[]} */ ([]);
+  let ends = /** @type {Promise<bigint[]> | null} */ (null);
   for (;;) {
     const response = await listPlants(next, { signal, slow });
     signal.throwIfAborted(); // the response may have been there already
@@ -249,36 +213,32 @@ function withLimit(/** @type {string} */ query, /** @type {number} */ limit) {
   return `?${parameters}`;
 }
 
+// recount counts the plants, and those that match. If that fails, the numbers that are shown stay.
+function recount(/** @type {AbortSignal} */ signal, matches = true) {
+  countAll(signal).catch(() => {});
+  if (matches && filtered()) {
+    countMatches(signal).catch(() => {});
+  }
+}
+
 // countAll asks how many plants there are.
 async function countAll(/** @type {AbortSignal} */ signal) {
-  try {
-    const { plants } = await about({ signal });
-    signal.throwIfAborted();
-    list.total = plants === undefined ? null : BigInt(plants);
-    notify();
-  } catch {
-    // The number shown stays.
-  }
+  const { plants } = await about({ signal });
+  signal.throwIfAborted();
+  list.total = plants === undefined ? null : BigInt(plants);
+  notify();
 }
 
 // countMatches counts the plants that match the filters: all of them are here, or the server counts.
 async function countMatches(/** @type {AbortSignal} */ signal) {
-  if (!filtered()) {
-    return;
-  }
   if (!list.next && list.before !== null) {
     list.matches = { n: list.before + list.plants.length, more: false };
-    notify();
-    return;
-  }
-  try {
+  } else {
     const { total } = await listPlants(queryOf({ limit: '1', count: 'true' }), { signal });
     signal.throwIfAborted();
     list.matches = total === '?' ? null : { n: Number.parseInt(total, 10), more: total.endsWith('+') };
-    notify();
-  } catch {
-    // The number shown stays.
   }
+  notify();
 }
 
 // watch keeps the page up to date. It starts a little before the page was read, by the
@@ -308,10 +268,7 @@ function arrive(/** @type {LogEvent[]} */ events) {
   }
   work.counting ??= setTimeout(() => {
     work.counting = undefined;
-    countAll(work.feed.signal);
-    if (!list.q) {
-      countMatches(work.feed.signal);
-    }
+    recount(work.feed.signal, !list.q);
   }, 1000);
 }
 

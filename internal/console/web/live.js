@@ -15,14 +15,10 @@ const HEIGHT = 24;
 
 const milliseconds = (/** @type {number} */ n) => `${figure(n)} ms`;
 
-/** latest returns the rates of the last second. @param {Sample[]} samples */
-function latest(samples) {
-  const [before, after] = samples.slice(-2);
-  return after ? rates(before, after) : null;
-}
+// latest returns the rates of the last second.
+const latest = (/** @type {Sample[]} */ samples) => (samples.length > 1 ? rates(samples.slice(-2)[0], samples.slice(-1)[0]) : null);
 
-/** @param {Sample[]} samples */
-const slowest = (samples) => (samples.length > 1 ? percentile(samples[0], samples[samples.length - 1], 0.99) : null);
+const slowest = (/** @type {Sample[]} */ samples) => (samples.length > 1 ? percentile(samples[0], samples.slice(-1)[0], 0.99) : null);
 const SLOWEST = 'The 99th percentile of the durations of requests in the last minute, except for streams of events';
 
 /**
@@ -37,18 +33,12 @@ const METERS = {
   slowest: [SLOWEST, 'Slowest 1%', milliseconds, slowest],
 };
 
-/**
- * measure shows these meters, with a new value every second until the signal: none while the
- * server cannot be reached.
- * @param {HTMLElement} place
- * @param {string[]} names
- * @param {AbortSignal} signal
- */
-export function measure(place, names, signal) {
+// measure shows these meters, with a new value every second until the signal: none while the
+// server cannot be reached.
+export function measure(/** @type {HTMLElement} */ place, /** @type {string[]} */ names, /** @type {AbortSignal} */ signal) {
   const meters = names.map(meter);
   place.replaceChildren(...meters.map(({ element }) => element));
-  /** @type {Sample[]} */
-  let samples = []; // without a gap, the newest one last
+  let samples = /** @type {Sample[]} */ ([]); // without a gap, the newest one last
   poll(signal, EVERY, async () => {
     samples = [...samples.slice(-POINTS), sample(await metrics({ signal }), performance.now())];
     meters.forEach(({ add }) => add(samples));
@@ -64,8 +54,7 @@ function meter(/** @type {string} */ name) {
   const [title, caption, format, valueOf] = METERS[name];
   /** @type {(number | null)[]} */
   const values = Array(POINTS).fill(null);
-  /** @type {number | null} */
-  let over = null; // how many values ago the pointer is
+  let over = /** @type {number | null} */ (null); // how many values ago the pointer is
   const [text, peak, place] = [h('strong'), h('span', { class: 'peak' }), h('div')];
   const draw = () => {
     const known = values.filter((value) => value !== null);
@@ -89,12 +78,12 @@ function meter(/** @type {string} */ name) {
     over = null;
     draw();
   };
-  draw();
   const add = (/** @type {Sample[]} */ samples) => {
     values.push(valueOf(samples));
     values.shift();
     draw();
   };
+  draw();
   const properties = { id: name, title, onpointermove: point, onpointerleave: leave };
   return { element: h('figure', properties, h('figcaption', {}, caption), text, place, peak), add };
 }

@@ -3,18 +3,12 @@
 import { hasWords, plain } from './format.js';
 import { byName } from './state.js';
 
-/**
- * @typedef {import('./api.js').Plant} Plant
- * @typedef {import('./list.js').List} List
- */
+/** @typedef {import('./api.js').Plant} Plant */
+/** @typedef {import('./list.js').List} List */
 
-/**
- * merge applies changes to the page, and returns the ids of the plants that look different now.
- * Nothing jumps: no plant comes or goes.
- * @param {List} list
- * @param {import('./feed.js').LogEvent[]} events
- */
-export function merge(list, events) {
+// merge applies changes to the page, and returns the ids of the plants that look different now.
+// Nothing jumps: no plant comes or goes.
+export function merge(/** @type {List} */ list, /** @type {import('./feed.js').LogEvent[]} */ events) {
   const differ = [];
   for (const { type, plant } of events.filter((event) => event.plant)) {
     const at = list.plants.findIndex(({ id }) => id === plant.id);

@@ -13,13 +13,9 @@
 const SERIES = /^(\w+)(?:\{(.*)\})? (\S+)$/gm;
 const STREAM = 'listEvents'; // as long as its reader stays
 
-/**
- * sample reads the counters. Creates are all committed writes, including imports, except for
- * those that replaced or deleted a plant. Errors are responses with a status of 500 or more.
- * @param {string} text
- * @param {number} at
- * @returns {Sample}
- */
+// sample reads the counters. Creates are all committed writes, including imports, except for
+// those that replaced or deleted a plant. Errors are responses with a status of 500 or more.
+/** @type {(text: string, at: number) => Sample} */
 export function sample(text, at) {
   const now = { at, creates: 0, errors: 0, commits: 0, seconds: 0, requests: new Map() };
   for (const [, name, labels = '', value] of text.matchAll(SERIES)) {
@@ -50,13 +46,9 @@ export function sample(text, at) {
   return now;
 }
 
-/**
- * rates returns what happened between two samples: creates and errors per second, and the mean
- * milliseconds of a commit, or null if there was none.
- * @param {Sample} before
- * @param {Sample} after
- */
-export function rates(before, after) {
+// rates returns what happened between two samples: creates and errors per second, and the mean
+// milliseconds of a commit, or null if there was none.
+export function rates(/** @type {Sample} */ before, /** @type {Sample} */ after) {
   const seconds = (after.at - before.at) / 1000;
   const commits = after.commits - before.commits;
   return {
@@ -66,15 +58,10 @@ export function rates(before, after) {
   };
 }
 
-/**
- * percentile returns the milliseconds within which this share of the requests between two
- * samples was served, or null if there was none. Within a bucket of the histogram it assumes
- * that requests are spread evenly, and it goes no further than the last limit that is finite.
- * @param {Sample} before
- * @param {Sample} after
- * @param {number} part 0.99 for the 99th percentile
- */
-export function percentile(before, after, part) {
+// percentile returns the milliseconds within which this share of the requests between two
+// samples was served, or null if there was none. Within a bucket of the histogram it assumes
+// that requests are spread evenly, and it goes no further than the last limit that is finite.
+export function percentile(/** @type {Sample} */ before, /** @type {Sample} */ after, /** @type {number} */ part) {
   const limits = [...after.requests.keys()].sort((a, b) => a - b);
   const served = limits.map((limit) => (after.requests.get(limit) ?? 0) - (before.requests.get(limit) ?? 0));
   const total = served.at(-1) ?? 0;

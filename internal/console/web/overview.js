@@ -7,9 +7,9 @@ import { h, when } from './dom.js';
 import { count, plural, sentence, size, span } from './format.js';
 import { meaning } from './grants.js';
 import { measure } from './live.js';
-import { fact, facts, redraw, toolbar } from './parts.js';
+import { fact, facts, problem, redraw, toolbar } from './parts.js';
 import { format } from './state.js';
-import { poll } from './wait.js';
+import { poll, renew } from './wait.js';
 import { badge, trouble } from './webhooks.js';
 
 const EVERY = 5000;
@@ -36,8 +36,7 @@ export const page = {
 
 // load shows what the token may see, and keeps it up to date.
 function load() {
-  running.abort();
-  running = new AbortController();
+  running = renew(running);
   const figures = h('dl', { id: 'figures', class: 'figures' });
   const details = h('div', { id: 'about', class: 'about' });
   root.replaceChildren(toolbar('Overview'));
@@ -79,17 +78,13 @@ function load() {
   }, () => figures.replaceChildren());
 }
 
-/**
- * keep reads a part of the page again and again. While that fails, the part says why.
- * @param {HTMLElement} place
- * @param {(signal: AbortSignal) => Promise<void>} read
- * @param {() => void} [clear] what else read has drawn
- */
+// keep reads a part of the page again and again. While that fails, the part says why.
+/** @type {(place: HTMLElement, read: (signal: AbortSignal) => Promise<void>, clear?: () => void) => void} */
 function keep(place, read, clear = () => {}) {
   const { signal } = running;
   poll(signal, EVERY, () => read(signal), (err) => {
     if (err && !handled(err)) {
-      place.replaceChildren(h('p', { class: 'problem' }, sentence(err.message)));
+      place.replaceChildren(problem(sentence(err.message)));
       clear();
     }
   });
@@ -101,7 +96,7 @@ function attention(all) {
   const behind = all.filter(({ health }) => health !== 'healthy').sort((a, b) => Number(isBad(b)) - Number(isBad(a)));
   const none = all.length > 0 ? `${plural(all.length, 'webhook')}: every event arrives.` : 'There are no webhooks.';
   const items = behind.map((webhook) => (
-    h('li', {}, h('a', { href: format({ page: 'webhooks', id: webhook.id }) }, webhook.url), ' ', badge(webhook), ...trouble(webhook))));
+    h('li', {}, h('a', { href: format({ page: 'webhooks', id: webhook.id }) }, webhook.url), ' ', badge(webhook), trouble(webhook))));
   const bad = behind.some(isBad);
   const body = items.length > 0 ? h('ul', {}, ...items) : h('p', { class: 'hint' }, none);
   return { title: bad ? 'Needs attention' : 'Webhooks', bad, body };
@@ -112,24 +107,20 @@ const number = (/** @type {string} */ n) => count(BigInt(n));
 
 // numbers returns what a server says about its data. Not every token may know it all.
 /** @param {any} server what GET /about says */
-function numbers({ plants, bytes: disk, started, log }) {
-  return [
-    ...(plants === undefined ? [] : [fact('Plants', number(plants))]),
-    ...(disk === undefined ? [] : [fact('Size on disk', bytes(disk))]),
-    ...(started === undefined ? [] : [fact('Uptime', span((Date.now() - Date.parse(started)) / 1000))]),
-    ...(log === undefined ? [] : [
-      fact('Events kept', number(log.events)),
-      fact('Size of the log', bytes(log.bytes)),
-      fact('Oldest event', log.oldest ? when(log.oldest) : 'none'),
-    ]),
-  ];
-}
+const numbers = ({ plants, bytes: disk, started, log }) => [
+  plants !== undefined && fact('Plants', number(plants)),
+  disk !== undefined && fact('Size on disk', bytes(disk)),
+  started !== undefined && fact('Uptime', span((Date.now() - Date.parse(started)) / 1000)),
+  log && [
+    fact('Events kept', number(log.events)),
+    fact('Size of the log', bytes(log.bytes)),
+    fact('Oldest event', log.oldest ? when(log.oldest) : 'none'),
+  ],
+];
 
 // card shows what is known under a title.
-function card(/** @type {string} */ title, /** @type {[string, Node | string | null][]} */ pairs) {
-  const known = /** @type {[string, Node | string][]} */ (pairs.filter(([, value]) => value !== null));
-  return h('section', { class: 'card' }, h('h2', {}, title), h('dl', { class: 'facts' }, ...facts(...known)));
-}
+const card = (/** @type {string} */ title, /** @type {Parameters<typeof facts>} */ ...pairs) => (
+  h('section', { class: 'card' }, h('h2', {}, title), h('dl', { class: 'facts' }, ...facts(...pairs))));
 
 /** @param {any} server what GET /about says */
 function cards({ version, interface: release, store, limits }) {
@@ -137,20 +128,18 @@ function cards({ version, interface: release, store, limits }) {
   const unlimited = (/** @type {string | null} */ n, /** @type {(n: string) => string} */ show) => (n === null ? 'no limit' : show(n));
   const link = (/** @type {string} */ href, text = href) => h('li', {}, h('a', { href }, text));
   return [
-    card('Server', [
-      ['Version', version],
-      ['Interface', release],
-      ['Store', store === 'sqlite' ? 'SQLite, embedded' : 'PostgreSQL'],
-    ]),
-    card('Your token', [
-      ['Name', own.name ?? own.subject ?? null],
-      ['ID', own.id ? h('code', {}, own.id) : null],
-      ['Issuer', own.issuer ?? null],
+    card('Server', ['Version', version], ['Interface', release], ['Store', store === 'sqlite' ? 'SQLite, embedded' : 'PostgreSQL']),
+    card(
+      'Your token',
+      (own.name ?? own.subject) !== undefined && ['Name', own.name ?? own.subject],
+      own.id && ['ID', h('code', {}, own.id)],
+      own.issuer && ['Issuer', own.issuer],
       ['Scopes', h('ul', {}, ...own.scopes.map((scope) => h('li', {}, h('code', {}, scope), ` ${meaning(scope)}`)))],
-      ['Created', own.created ? when(own.created) : null],
+      own.created && ['Created', when(own.created)],
       ['Expires', own.expires ? when(own.expires) : 'never'],
-    ]),
-    card('Limits', [
+    ),
+    card(
+      'Limits',
       ['Largest request', bytes(limits.max_body)],
       ['Largest header', bytes(limits.max_header)],
       ['Plants on a page', number(limits.max_page_size)],
@@ -160,11 +149,8 @@ function cards({ version, interface: release, store, limits }) {
       ['Requests with your token', unlimited(limits.rate_limit, (text) => text)],
       ['Events are kept for', unlimited(limits.log_keep_seconds, (seconds) => span(Number(seconds)))],
       ['Size of the log of changes', unlimited(limits.log_max_bytes, bytes)],
-    ]),
+    ),
     h('section', { class: 'card' }, h('h2', {}, 'Links'), h('ul', {},
-      link('docs', 'API reference'),
-      link('openapi.yaml'),
-      link('openapi.json'),
-    )),
+      link('docs', 'API reference'), link('openapi.yaml'), link('openapi.json'))),
   ];
 }

@@ -1,18 +1,18 @@
 // The drawer beside the list: one plant with its history, also if it was deleted, or the form to
 // create or edit it.
 
-import { allows, deletePlant, getPlant, handled } from './api.js';
-import { $, busy, h, toast } from './dom.js';
+import { allows, deletePlant, findPlant, handled } from './api.js';
+import { $, busily, h, toast } from './dom.js';
 import { closeForm, fillForm, isEditing, mountForm, settled } from './form.js';
 import { sentence, shorten } from './format.js';
 import { plantJSON } from './json.js';
 import { neighbour, reload } from './list.js';
-import { copy, guardFocus } from './parts.js';
+import { copy, guardFocus, tell } from './parts.js';
 import { go, memory, state } from './route.js';
 import { focusRow, newPlant, openPlant } from './rows.js';
 import { offerUndo } from './undo.js';
 import { curl, drawHistory, drawPlant, readHistory, restore, reveal, title } from './view.js';
-import { longer, retry } from './wait.js';
+import { longer, renew, retry } from './wait.js';
 
 /** @typedef {import('./api.js').Plant} Plant */
 
@@ -20,10 +20,8 @@ const SOON = 1000;
 
 const drawer = {
   id: '', // of the plant that is open, new, or empty
-  /** @type {any} */
-  plant: null, // as it was read; null while it is read, if there is none, and for a new one
-  /** @type {import('./view.js').Past | null} */
-  past: null,
+  plant: /** @type {any} */ (null), // as it was read; null while it is read, if there is none, and for a new one
+  past: /** @type {import('./view.js').Past | null} */ (null),
   edit: false, // whether to open the form when the plant has been read
   removing: false, // whether its deletion or restoring has been requested
   refused: '', // the JSON of the version that is shown because another could not be changed
@@ -31,8 +29,7 @@ const drawer = {
   running: new AbortController(),
 };
 
-/** @type {any} */
-let opener = null; // the element that had the focus before
+let opener = /** @type {any} */ (null); // the element that had the focus before
 
 // deletion returns the event that deleted the plant, if it was deleted.
 const deletion = () => {
@@ -64,18 +61,16 @@ export function showPlant(/** @type {string} */ id) {
   }
   mount();
   tellProblem();
-  if (id === 'new' && allows('plants:write')) {
-    openForm(null);
-    return;
-  }
   title(id);
-  if (id === 'new') {
+  if (id !== 'new') {
+    $('drawer-title').focus();
+    read();
+  } else if (allows('plants:write')) {
+    openForm(null);
+  } else {
     reveal('');
     tellProblem('Your token cannot create plants. It needs the scope plants:write.');
-    return;
   }
-  $('drawer-title').focus();
-  read();
 }
 
 // closePlant forgets the plant, because the page is left.
@@ -101,14 +96,12 @@ function stop() {
 }
 
 function restoreFocus(/** @type {string} */ last) {
-  if (document.activeElement !== document.body && !$('drawer').contains(document.activeElement)) {
-    return;
-  }
-  if (last !== 'new') {
+  const lost = document.activeElement === document.body || $('drawer').contains(document.activeElement);
+  if (lost && last !== 'new') {
     focusRow(last);
-    return;
+  } else if (lost) {
+    (opener?.isConnected && opener !== document.body ? opener : $('create')).focus();
   }
-  (opener?.isConnected && opener !== document.body ? opener : $('create')).focus();
 }
 
 function mount() {
@@ -119,16 +112,14 @@ function mount() {
   mountForm({ created, saved, left, cancel });
   $('drawer-close').addEventListener('click', close);
   $('edit-plant').addEventListener('click', () => openForm(drawer.plant));
-  $('delete-plant').addEventListener('click', () => busy($('delete-plant'), remove));
-  $('restore-plant').addEventListener('click', () => busy($('restore-plant'), () => restoreTo(deletion()?.plant)));
+  $('delete-plant').addEventListener('click', busily(remove));
+  $('restore-plant').addEventListener('click', busily(() => restoreTo(deletion()?.plant)));
   $('copy-id').addEventListener('click', () => copy(drawer.id, 'ID'));
   $('copy-curl').addEventListener('click', () => copy(curl(drawer.plant), 'curl command'));
 }
 
 // close closes the drawer, unless there is unsaved text.
-function close() {
-  go({ ...state(), id: '' }, { memory: memory() });
-}
+const close = () => go({ ...state(), id: '' }, { memory: memory() });
 
 // cancel leaves the form, or closes the drawer. It reports whether there was one.
 export function cancel() {
@@ -162,19 +153,13 @@ export function reloadPlant() {
 }
 
 async function read() {
-  drawer.running.abort();
-  drawer.running = new AbortController();
+  drawer.running = renew(drawer.running);
   const { signal } = drawer.running;
   if (!drawer.plant && !drawer.past) {
     reveal('');
   }
   try {
-    const plant = await getPlant(drawer.id, { signal }).catch((err) => {
-      if (err.status !== 404) {
-        throw err;
-      }
-      return null;
-    });
+    const plant = await findPlant(drawer.id, { signal });
     const past = plant || !allows('events:read') ? null : await readHistory(drawer.id, signal);
     if (isEditing()) { // opened in the meantime, with what was known
       return;
@@ -193,11 +178,10 @@ async function read() {
     }
     drawer.edit = false;
   } catch (err) {
-    if (handled(err) || isEditing()) {
-      return;
+    if (!handled(err) && !isEditing()) {
+      drawer.refused = '';
+      showFailure(err, signal);
     }
-    drawer.refused = '';
-    showFailure(err, signal);
   }
 }
 
@@ -221,7 +205,7 @@ function showMissing() {
   nameTab();
   reveal('');
   const create = h('button', { onclick: () => openForm(null, drawer.id) }, 'Create it');
-  tellProblem(`There is no plant ${drawer.id}. `, ...(allows('plants:write') ? [create] : []));
+  tellProblem(`There is no plant ${drawer.id}. `, allows('plants:write') ? create : '');
 }
 
 // openView shows the plant, or what it was before it was deleted.
@@ -243,15 +227,12 @@ const showHistory = () => drawer.past && drawHistory(drawer.past, drawer.plant ?
 // readOn reads more of the history.
 async function readOn() {
   const { signal } = drawer.running;
-  $('history-status').textContent = 'Loading…';
-  try {
+  const say = (/** @type {string} */ text) => { $('history-status').textContent = text; };
+  say('Loading…');
+  await tell(async () => {
     drawer.past = await readHistory(drawer.id, signal, drawer.past ?? undefined);
     showHistory();
-  } catch (err) {
-    if (!handled(err)) {
-      $('history-status').textContent = sentence(err.message);
-    }
-  }
+  }, say);
 }
 
 // editPlant opens the form for a plant. It reports whether there is one.
@@ -259,13 +240,12 @@ export function editPlant(/** @type {string} */ id) {
   if (!id || id === 'new' || isEditing()) {
     return false;
   }
-  if (id === drawer.id && drawer.plant) {
-    openForm(drawer.plant);
-    return true;
-  }
   drawer.edit = true;
   if (id !== drawer.id) {
     openPlant(id);
+  } else if (drawer.plant) {
+    drawer.edit = false;
+    openForm(drawer.plant);
   }
   return true;
 }
@@ -282,9 +262,9 @@ function created(/** @type {string} */ id) {
   closeForm();
   close();
   const exact = BigInt(id).toString();
-  /** @type {[string, () => void, string?][]} */
-  const view = allows('plants:read') ? [['View', () => openPlant(exact), 'view']] : [];
-  toast(`Plant ${exact} was created.`, { seconds: 10, actions: [...view, ['Create another', newPlant, 'another']] });
+  const actions = /** @type {[string, () => void, string][]} */ (
+    [['View', () => openPlant(exact), 'view'], ['Create another', newPlant, 'another']]);
+  toast(`Plant ${exact} was created.`, { seconds: 10, actions: allows('plants:read') ? actions : actions.slice(1) });
   reload({ changed: exact });
 }
 
@@ -296,15 +276,14 @@ function saved(/** @type {Plant} */ plant) {
 // left shows what is saved, or closes the drawer if that is nothing.
 function left(/** @type {Plant | null} */ plant) {
   closeForm();
-  if (!plant) {
+  if (plant) {
+    Object.assign(drawer, { plant, past: null });
+    openView();
+    $('edit-plant').focus();
+  } else {
     close();
-    reload();
-    return;
   }
-  Object.assign(drawer, { plant, past: null });
-  openView();
-  $('edit-plant').focus();
-  reload({ changed: plant.id });
+  reload({ changed: plant?.id });
 }
 
 // restoreTo makes the plant what it was.
@@ -340,8 +319,7 @@ async function refuse(/** @type {string} */ changed, /** @type {string} */ then)
     : `Plant ${drawer.id} was already deleted.`);
 }
 
-// remove deletes the plant as it is shown. There is no question before it, but an undo
-// after it.
+// remove deletes the plant as it is shown. There is no question before it, but an undo after it.
 async function remove() {
   const { plant } = drawer;
   tellProblem();

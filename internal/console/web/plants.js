@@ -24,6 +24,23 @@ const tagFilter = () => $('tag-filter', HTMLInputElement);
 const pickAll = () => $('pick-all', HTMLInputElement);
 const button = (/** @type {string} */ id) => $(id, HTMLButtonElement);
 
+/** @type {Record<string, () => boolean>} */
+const KEYS = {
+  '/'() {
+    const shown = search().checkVisibility() && !search().closest('[inert]');
+    if (shown) {
+      search().focus();
+      search().select();
+    }
+    return shown;
+  },
+  'n': () => allows('plants:write') && newPlant(),
+  'j': () => move(1),
+  'k': () => move(-1),
+  'e': () => allows('plants:write') && editPlant(state().id || list.current),
+  'Escape': cancel,
+};
+
 /** @type {import('./console.js').Page} */
 export const page = {
   title: 'Plants',
@@ -48,28 +65,7 @@ export const page = {
     reloadPlant();
   },
   leave: mayLeave,
-  key(key) {
-    switch (key) {
-      case '/':
-        if (!search().checkVisibility()) {
-          return false;
-        }
-        search().focus();
-        search().select();
-        return true;
-      case 'n':
-        return allows('plants:write') && newPlant();
-      case 'j':
-        return move(1);
-      case 'k':
-        return move(-1);
-      case 'e':
-        return allows('plants:write') && editPlant(state().id || list.current);
-      case 'Escape':
-        return cancel();
-    }
-    return false;
-  },
+  key: (key) => Object.hasOwn(KEYS, key) && KEYS[key](),
   hide() {
     stopSelecting();
     close();
@@ -86,8 +82,7 @@ subscribe((events) => {
 
 function mount(/** @type {HTMLElement} */ root) {
   root.append($('plants-page', HTMLTemplateElement).content.cloneNode(true));
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let pause;
+  let pause = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
   const [words, tag] = [search(), tagFilter()];
   const start = () => {
     clearTimeout(pause);
@@ -102,17 +97,15 @@ function mount(/** @type {HTMLElement} */ root) {
   $('untagged').addEventListener('click', () => refine({ untagged: state().untagged ? '' : 'true' }));
   $('filters').addEventListener('submit', (event) => {
     event.preventDefault();
+    const id = document.activeElement === words && wholeNumber(words.value);
     if (document.activeElement === tag && tag.value) {
       tell(() => findTag(tag.value));
-      return;
-    }
-    const id = document.activeElement === words && wholeNumber(words.value);
-    if (id) {
+    } else if (id) {
       clearTimeout(pause);
       openPlant(id, words.value);
-      return;
+    } else {
+      start();
     }
-    start();
   });
   $('goto').addEventListener('click', (event) => {
     event.preventDefault();
@@ -121,16 +114,12 @@ function mount(/** @type {HTMLElement} */ root) {
   $('create').addEventListener('click', newPlant);
   $('import').addEventListener('click', openImport);
   $('export').addEventListener('click', () => openExport(filters()));
-  for (const id of ['create', 'import', 'pick-all']) {
-    $(id).hidden = !allows('plants:write');
-  }
+  ['create', 'import', 'pick-all'].forEach((id) => { $(id).hidden = !allows('plants:write'); });
   $('export').hidden = !allows('plants:read');
-  button('next').addEventListener('click', () => turnPage('next', nextPage));
-  button('previous').addEventListener('click', () => turnPage('previous', previousPage));
+  button('next').addEventListener('click', () => turnPage('next'));
+  button('previous').addEventListener('click', () => turnPage('previous'));
   mountRows();
-  for (const name of ['id', 'name']) {
-    $(`sort-${name}`).addEventListener('click', () => sort(name));
-  }
+  ['id', 'name'].forEach((name) => $(`sort-${name}`).addEventListener('click', () => sort(name)));
   pickAll().addEventListener('change', () => selectPage(pickAll().checked));
   $('pick-matches').addEventListener('click', () => (selecting() === null ? tell(selectMatches) : stopSelecting()));
   $('news').addEventListener('click', () => reload());
@@ -140,9 +129,8 @@ function mount(/** @type {HTMLElement} */ root) {
 }
 
 // refine shows the first page of other plants, with the words in the search field in their name.
-function refine(/** @type {Partial<import('./state.js').State>} */ change, options = {}) {
-  go({ ...state(), q: search().value, after: '', ...change }, options);
-}
+const refine = (/** @type {Partial<import('./state.js').State>} */ change, options = {}) => (
+  go({ ...state(), q: search().value, after: '', ...change }, options));
 
 // find searches. While the user types, the searches are one entry of the browser's history.
 function find() {
@@ -171,32 +159,24 @@ function sort(/** @type {string} */ column) {
 
 // trail is how the user came to this page: the position and the number of plants of each
 // page before it. It is empty after a pasted link.
-/** @returns {{after: string, size: number}[]} */
-const trail = () => memory()?.trail ?? [];
+const trail = () => /** @type {{after: string, size: number}[]} */ (memory()?.trail ?? []);
 
-// before returns how many plants are on the pages before this one, or null if that is not
-// known.
+// before returns how many plants are on the pages before this one, or null if that is not known.
 function before() {
   const known = trail().length > 0 ? trail()[0].after === '' : state().after === '';
   return known ? trail().reduce((sum, { size }) => sum + size, 0) : null;
 }
 
-function nextPage() {
-  const after = new URLSearchParams(list.next ?? '').get('after') ?? '';
-  go({ ...state(), after }, { memory: { trail: [...trail(), { after: state().after, size: list.plants.length }] } });
-}
-
-function previousPage() {
-  go({ ...state(), after: trail().at(-1)?.after ?? '' }, { memory: { trail: trail().slice(0, -1) } });
-}
-
-// turnPage changes the page, scrolls to its top, and moves the focus if the button is now
+// turnPage shows the next or the previous page from its top, and moves the focus if the button is now
 // disabled. It does nothing while a page is loading.
-async function turnPage(/** @type {'next' | 'previous'} */ id, /** @type {() => void} */ to) {
+async function turnPage(/** @type {'next' | 'previous'} */ id) {
   if (list.status) {
     return;
   }
-  to();
+  const [after, pages] = id === 'next'
+    ? [new URLSearchParams(list.next ?? '').get('after'), [...trail(), { after: state().after, size: list.plants.length }]]
+    : [trail().at(-1)?.after, trail().slice(0, -1)];
+  go({ ...state(), after: after ?? '' }, { memory: { trail: pages } });
   await loaded();
   scrollTo(0, 0);
   if (button(id).disabled) {
@@ -241,9 +221,7 @@ function renderSelection() {
   const more = all ? selected.size === plants.length && (list.next || list.after) : here > 0;
   $('pick-matches').hidden = found === null && !more;
   $('pick-matches').textContent = found !== null ? 'Stop' : filtered() ? 'Select all that match' : 'Select all plants';
-  for (const id of ['retag-chosen', 'delete-chosen']) {
-    button(id).disabled = found !== null;
-  }
+  ['retag-chosen', 'delete-chosen'].forEach((id) => { button(id).disabled = found !== null; });
 }
 
 function renderPager() {

@@ -19,13 +19,9 @@ export const state = () => current;
  */
 export const memory = () => remembered;
 
-/**
- * start calls draw whenever the state changes, unless mayLeave says that the user has to
- * stay. It may call again later, to go there after all.
- * @param {(next: State, again: () => void) => boolean} mayLeave
- * @param {() => void} draw
- */
-export function start(mayLeave, draw) {
+// start calls draw whenever the state changes, unless mayLeave says that the user has to
+// stay. It may call again later, to go there after all.
+export function start(/** @type {(next: State, again: () => void) => boolean} */ mayLeave, /** @type {() => void} */ draw) {
   leave = mayLeave;
   show = draw;
   addEventListener('popstate', () => {
@@ -41,13 +37,8 @@ export function start(mayLeave, draw) {
   });
 }
 
-/**
- * go changes the state. What next does not have is empty. It reports whether the user could
- * leave.
- * @param {Partial<State>} next
- * @param {{replace?: boolean, memory?: any}} [options]
- */
-export function go(next, options = {}) {
+// go changes the state. What next does not have is empty. It reports whether the user could leave.
+export function go(/** @type {Partial<State>} */ next, /** @type {{replace?: boolean, memory?: any}} */ options = {}) {
   const hash = format(next);
   const target = parse(hash);
   if (!leave(target, () => go(next, options))) {

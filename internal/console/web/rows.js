@@ -1,5 +1,4 @@
-// The rows of the table of plants. They are one stop of the Tab key; within it j, k and the
-// arrows move.
+// The rows of the table of plants. They are one stop of the Tab key; within it j, k and the arrows move.
 
 import { allows } from './api.js';
 import { $, h, visible, when } from './dom.js';
@@ -37,11 +36,7 @@ export function renderRows() {
   const rows = $('rows');
   const focused = rows.contains(document.activeElement);
   const looks = list.plants.map(look);
-  for (const tr of [...rows.children]) {
-    if (!looks.includes(drawn.get(tr) ?? '')) {
-      tr.remove();
-    }
-  }
+  [...rows.children].filter((tr) => !looks.includes(drawn.get(tr) ?? '')).forEach((tr) => tr.remove());
   const writes = allows('plants:write');
   let next = rows.firstElementChild;
   list.plants.forEach((plant, i) => {
@@ -67,9 +62,9 @@ function markRow(/** @type {Element} */ tr, /** @type {string} */ id) {
 const look = (/** @type {Plant} */ { id, name, tag, updated }) => JSON.stringify([format({ ...state(), id }), name, tag, updated]);
 
 function row(/** @type {Plant} */ { id, name, tag, updated }, /** @type {boolean} */ writes) {
-  const link = h('a', {
-    class: 'name', dir: 'auto', href: format({ ...state(), id }), title: name.length > 40 ? shorten(name, 1000) : undefined,
-  }, ...(name === '' ? [h('span', { class: 'blank' }, 'empty')] : visible(shorten(name, 300))));
+  const title = name.length > 40 && shorten(name, 1000);
+  const text = name === '' ? h('span', { class: 'blank' }, 'empty') : visible(shorten(name, 300));
+  const link = h('a', { class: 'name', dir: 'auto', href: format({ ...state(), id }), title }, text);
   const pick = h('input', { type: 'checkbox', tabindex: '-1', 'aria-label': `Select plant ${id}` });
   pick.hidden = !writes;
   return h('tr', { role: 'row', 'data-id': id },
@@ -83,7 +78,7 @@ function row(/** @type {Plant} */ { id, name, tag, updated }, /** @type {boolean
 
 function tagCell(/** @type {string | undefined} */ tag) {
   if (!tag) {
-    return h('span', { class: 'blank', 'aria-label': tag === undefined ? 'no tag' : undefined }, tag === undefined ? '–' : 'empty');
+    return h('span', { 'class': 'blank', 'aria-label': tag === undefined && 'no tag' }, tag === undefined ? '–' : 'empty');
   }
   const only = `Only plants tagged ${shorten(tag, 60)}`;
   const onclick = () => go({ ...state(), tags: [tag], untagged: '', after: '' });
@@ -127,12 +122,9 @@ function pressInRow(/** @type {any} */ event) {
   }
 }
 
-/**
- * move goes to the next or the previous row. If a plant is open beside the list, it opens
- * that of the row instead.
- * @param {number} step
- */
-export function move(step) {
+// move goes to the next or the previous row. If a plant is open beside the list, it opens
+// that of the row instead.
+export function move(/** @type {number} */ step) {
   const focused = $('rows').contains(document.activeElement) || state().id !== '';
   const at = list.plants.findIndex(({ id }) => id === (state().id || list.current));
   const plant = list.plants[focused ? at + step : Math.max(at, 0)];

@@ -2,6 +2,7 @@
 
 import { listPlants } from './api.js';
 import { filters, list, notify, queryOf } from './list.js';
+import { renew } from './wait.js';
 
 const LARGE_PAGE = 1000;
 export const MOST = 100_000; // plants that can be selected at once
@@ -9,8 +10,7 @@ export const MOST = 100_000; // plants that can be selected at once
 /** @typedef {import('./api.js').Plant} Plant */
 
 let running = new AbortController();
-/** @type {number | null} */
-let found = null;
+let found = /** @type {number | null} */ (null);
 
 /** selecting returns how many plants have been found so far to select all of them, or null. */
 export const selecting = () => found;
@@ -38,26 +38,18 @@ export const selectPage = (on) => put(list.plants, on);
 
 const position = (/** @type {string} */ id) => list.plants.findIndex((plant) => plant.id === id);
 
-/**
- * toggle selects a plant of this page, or no longer; with range also those between it and
- * the last one that was toggled.
- * @param {string} id
- * @param {boolean} [range]
- */
-export function toggle(id, range = false) {
+// toggle selects a plant of this page, or no longer; with range also those between it and
+// the last one that was toggled.
+export function toggle(/** @type {string} */ id, range = false) {
   const to = position(id);
   const from = range && position(list.anchor) >= 0 ? position(list.anchor) : to;
   list.anchor = id;
   put(list.plants.slice(Math.min(from, to), Math.max(from, to) + 1), !list.selected.has(id));
 }
 
-/**
- * extend moves the end of a range of selected plants from one row to the next, and begins a
- * range if there is none.
- * @param {string} from
- * @param {string} to
- */
-export function extend(from, to) {
+// extend moves the end of a range of selected plants from one row to the next, and begins a
+// range if there is none.
+export function extend(/** @type {string} */ from, /** @type {string} */ to) {
   if (!list.selected.has(from) || position(list.anchor) < 0) {
     list.anchor = from;
   }
@@ -71,8 +63,7 @@ export function extend(from, to) {
  * selection stays as it is if that fails or is stopped, or if the filters change meanwhile.
  */
 export async function selectMatches() {
-  running.abort();
-  running = new AbortController();
+  running = renew(running);
   const { signal } = running;
   const wanted = `${filters()}`;
   const all = new Map();

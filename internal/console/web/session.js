@@ -6,28 +6,17 @@ const LONGEST = 30 * 86_400_000;
 const ANSWER = 50; // milliseconds in which another tab answers, before anyone sees that the page waits
 
 /**
- * @typedef {object} Token
- * @property {string} [id]
- * @property {string} [name]
- * @property {string} [issuer]
- * @property {string} [subject]
- * @property {string[]} scopes
- * @property {string} created
- * @property {string | null} expires
- *
- * @typedef {object} Entry what is kept of a sign-in
- * @property {string} secret
- * @property {Token} token
- * @property {number} since when the user signed in
- * @property {number} [until] when the device forgets it
+ * @typedef {{
+ *   id?: string, name?: string, issuer?: string, subject?: string, scopes: string[], created: string, expires: string | null,
+ * }} Token
+ * @typedef {{secret: string, token: Token, since: number, until?: number}} Entry what is kept of a sign-in,
+ *   since the user signed in, and until the device forgets it
  */
 
-/**
- * isEntry reports whether a value is what is kept of a sign-in. Other pages of the origin, and
- * other releases, may have stored or sent something else.
- * @param {any} value
- */
-const isEntry = (value) => typeof value?.secret === 'string' && Number.isFinite(value.since) && Array.isArray(value.token?.scopes);
+// isEntry reports whether a value is what is kept of a sign-in. Other pages of the origin, and
+// other releases, may have stored or sent something else.
+const isEntry = (/** @type {any} */ value) => (
+  typeof value?.secret === 'string' && Number.isFinite(value.since) && Array.isArray(value.token?.scopes));
 
 /** parse returns the value of a JSON text, or null if it is not one. @param {string | null} text */
 function parse(text) {
@@ -38,13 +27,12 @@ function parse(text) {
   }
 }
 
+// createSession returns the session of a tab. Sessions with the same name share their sign-ins.
 /**
- * createSession returns the session of a tab. Sessions with the same name share their sign-ins.
  * @param {string} name
  * @param {Storage} tab
  * @param {Storage} device
  * @param {BroadcastChannel} channel
- * @param {() => number} [now]
  */
 export function createSession(name, tab, device, channel, now = Date.now) {
   const ended = `${name} ended`;
@@ -91,14 +79,9 @@ export function createSession(name, tab, device, channel, now = Date.now) {
     secret: () => read(tab)?.secret ?? '',
     token: () => read(tab)?.token ?? /** @type {Token} */ ({ scopes: [], created: '', expires: null }),
 
-    /**
-     * begin signs in, here and in the open tabs where nobody is signed in. With keep, the device
-     * keeps the token for 30 days, or until it expires.
-     * @param {string} secret
-     * @param {Token} token
-     * @param {boolean} keep
-     */
-    begin(secret, token, keep) {
+    // begin signs in, here and in the open tabs where nobody is signed in. With keep, the device
+    // keeps the token for 30 days, or until it expires.
+    begin(/** @type {string} */ secret, /** @type {Token} */ token, /** @type {boolean} */ keep) {
       const since = Math.max(now(), endedAt() + 1);
       write(tab, { secret, token, since });
       if (keep) {
@@ -136,14 +119,9 @@ export function createSession(name, tab, device, channel, now = Date.now) {
       return read(tab) !== null;
     },
 
-    /**
-     * follow calls a function when another tab has signed this one in, or out.
-     * @param {() => void} onJoined
-     * @param {() => void} onLeft
-     */
-    follow(onJoined, onLeft) {
-      joined = onJoined;
-      left = onLeft;
+    // follow calls a function when another tab has signed this one in, or out.
+    follow(/** @type {() => void} */ onJoined, /** @type {() => void} */ onLeft) {
+      [joined, left] = [onJoined, onLeft];
     },
   };
 }

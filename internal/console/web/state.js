@@ -1,36 +1,28 @@
 // The state of the console is in the URL, after the #: the page, the plant that is open,
 // the search and the position. This module translates between the two. It touches no DOM.
 
-/**
- * @typedef {object} State
- * @property {string} page the name of the page
- * @property {string} id what is open on the page: for plants the exact id in decimal, or new
- * @property {string} q words in the name
- * @property {string[]} tags of which a plant has one
- * @property {string} untagged true for plants without a tag, too
- * @property {string} order of plants: -id, name or -name; by id if it is empty
- * @property {string} after the position: the last id, or the cursor, before what is shown
- * @property {string} type a type of event
- * @property {string} range a period of time
- * @property {string} plant the id of a plant whose events are shown
- * @property {string} by whose events are shown
- * @property {string} since a chosen period begins, as an RFC 3339 time
- * @property {string} until it ends
- */
-
-/** @type {State} */
 const NOTHING = {
-  page: 'plants', id: '', q: '', tags: [], untagged: '', order: '', after: '', type: '', range: '', plant: '', by: '',
-  since: '', until: '',
+  page: 'plants',
+  id: '', // what is open on the page: for plants the exact id in decimal, or new
+  q: '', // words in the name
+  tags: /** @type {string[]} */ ([]), // of which a plant has one
+  untagged: '', // true for plants without a tag, too
+  order: '', // of plants: -id, name or -name; by id if it is empty
+  after: '', // the position: the last id, or the cursor, before what is shown
+  type: '', // a type of event
+  range: '', // a period of time
+  plant: '', // the id of a plant whose events are shown
+  by: '', // whose events are shown
+  since: '', // when a chosen period begins, as an RFC 3339 time
+  until: '', // when it ends
 };
+/** @typedef {typeof NOTHING} State */
+
 const PARAMETERS = /** @type {const} */ (['untagged', 'q', 'order', 'after', 'type', 'range', 'plant', 'by', 'since', 'until']);
 const ORDERS = ['-id', 'name', '-name'];
 
-/**
- * parse returns the state of a hash. Anything it does not know is ignored.
- * @param {string} hash
- * @returns {State}
- */
+// parse returns the state of a hash. Anything it does not know is ignored.
+/** @type {(hash: string) => State} */
 export function parse(hash) {
   const [path, ...query] = hash.replace(/^#/, '').split('?');
   const [page = NOTHING.page, id = ''] = path.split('/').filter(Boolean).map(decode);
@@ -65,8 +57,7 @@ export function format(state) {
   return `#/${encodeURIComponent(page)}${id && `/${encodeURIComponent(id)}`}${query && `?${query}`}`;
 }
 
-/** @param {string} text */
-function decode(text) {
+function decode(/** @type {string} */ text) {
   try {
     return decodeURIComponent(text);
   } catch {
@@ -76,12 +67,9 @@ function decode(text) {
 
 const LIMIT = 2n ** 63n;
 
-/**
- * wholeNumber returns the id that a text says, in its shortest form, or '' if it says none.
- * It is exact: an id has 64 bits, and a JavaScript number only 53.
- * @param {string} text
- */
-export function wholeNumber(text) {
+// wholeNumber returns the id that a text says, in its shortest form, or '' if it says none.
+// It is exact: an id has 64 bits, and a JavaScript number only 53.
+export function wholeNumber(/** @type {string} */ text) {
   const [, sign, digits] = /^\s*([+-]?)(\d{1,40})\s*$/.exec(text) ?? [];
   if (!digits) {
     return '';

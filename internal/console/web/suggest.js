@@ -4,16 +4,13 @@
 import { allows, listTags } from './api.js';
 import { h } from './dom.js';
 import { count, shorten } from './format.js';
+import { renew } from './wait.js';
 
 const MAX = 12;
 
-/**
- * suggestTags suggests tags for a field in a list below it, of the class, and calls chosen when
- * the user takes one. The list is not a stop of the Tab key, not even when it can be scrolled.
- * @param {HTMLInputElement | HTMLTextAreaElement} field
- * @param {string} look
- * @param {() => void} [chosen]
- */
+// suggestTags suggests tags for a field in a list below it, of the class, and calls chosen when
+// the user takes one. The list is not a stop of the Tab key, not even when it can be scrolled.
+/** @type {(field: HTMLInputElement | HTMLTextAreaElement, look: string, chosen?: () => void) => void} */
 export function suggestTags(field, look, chosen = () => {}) {
   const id = `${field.id}-tags`;
   const list = h('ul', { id, class: look, role: 'listbox', 'aria-label': 'Tags', tabindex: '-1', hidden: '' });
@@ -21,8 +18,7 @@ export function suggestTags(field, look, chosen = () => {}) {
   Object.entries(attributes).forEach(([name, text]) => field.setAttribute(name, text));
   field.after(list);
   let running = new AbortController();
-  /** @type {HTMLElement[]} */
-  let options = [];
+  let options = /** @type {HTMLElement[]} */ ([]);
   let at = -1;
 
   const expand = (/** @type {boolean} */ open) => {
@@ -54,8 +50,7 @@ export function suggestTags(field, look, chosen = () => {}) {
     if (!allows('plants:read')) {
       return;
     }
-    running.abort();
-    running = new AbortController();
+    running = renew(running);
     const { signal } = running;
     const tags = await listTags(field.value, { signal }).catch(() => []);
     if (signal.aborted || document.activeElement !== field) {
@@ -67,12 +62,10 @@ export function suggestTags(field, look, chosen = () => {}) {
       event.preventDefault(); // the field keeps the focus
       take(/** @type {HTMLElement} */ (event.currentTarget).dataset.tag ?? '');
     };
-    options = tags.slice(0, MAX).map(({ tag, plants, more }, i) => h(
-      'li',
-      { role: 'option', id: `${id}-${i}`, 'aria-selected': 'false', onpointerdown: press, 'data-tag': tag },
-      h('span', { dir: 'auto' }, shorten(tag, 100)),
-      h('span', {}, count(Number(plants)) + (more ? '+' : '')),
-    ));
+    options = tags.slice(0, MAX).map(({ tag, plants, more }, i) => {
+      const properties = { 'role': 'option', 'id': `${id}-${i}`, 'aria-selected': 'false', 'onpointerdown': press, 'data-tag': tag };
+      return h('li', properties, h('span', { dir: 'auto' }, shorten(tag, 100)), h('span', {}, count(Number(plants)), more && '+'));
+    });
     list.replaceChildren(...options);
     expand(options.length > 0);
     const again = options.findIndex((option) => option.dataset.tag === marked);

@@ -3,14 +3,9 @@
 (() => {
   const KEY = 'plantstore.theme';
   const THEMES = ['system', 'light', 'dark'];
-  const read = () => {
-    try {
-      return localStorage.getItem(KEY) ?? 'system';
-    } catch {
-      return 'system'; // storage is blocked
-    }
-  };
-  const apply = (/** @type {string} */ theme) => {
+  const next = (/** @type {string} */ theme) => THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
+  let theme = 'system'; // also if storage is blocked; then a choice lasts until the page is left
+  const apply = () => {
     document.documentElement.dataset.theme = theme;
     const button = document.getElementById('theme');
     if (button) {
@@ -18,12 +13,17 @@
       button.ariaLabel = `Theme: ${theme}. Switch to ${next(theme)}`;
     }
   };
-  const next = (/** @type {string} */ theme) => THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
-  apply(read());
+  try {
+    theme = localStorage.getItem(KEY) ?? theme;
+  } catch {
+    // blocked
+  }
+  apply();
   addEventListener('DOMContentLoaded', () => {
-    apply(read());
+    apply();
     document.getElementById('theme')?.addEventListener('click', () => {
-      const theme = next(document.documentElement.dataset.theme ?? 'system');
+      theme = next(theme);
+      apply();
       try {
         if (theme === 'system') {
           localStorage.removeItem(KEY);
@@ -31,9 +31,8 @@
           localStorage.setItem(KEY, theme);
         }
       } catch {
-        // It lasts until the page is left.
+        // blocked
       }
-      apply(theme);
     });
   });
 })();

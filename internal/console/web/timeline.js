@@ -11,40 +11,27 @@ let ahead = 0; // milliseconds by which the clock of the server is ahead of that
 
 const now = () => Date.now() + ahead;
 
-/** The periods that end now: the seconds of a bar, how many bars, and what it is called. */
-/** @type {Record<string, [number, number, string]>} */
+/** @type {Record<string, [number, number, string]>} that end now: the seconds of a bar, how many bars, and what it is called */
 export const RANGES = {
   '15m': [15, 60, '15 minutes'], '1h': [60, 60, 'hour'], '24h': [1800, 48, '24 hours'], '7d': [10_800, 56, '7 days'],
 };
 
 /**
- * @typedef {object} Period
- * @property {number} since milliseconds
- * @property {number} until
- * @property {number} bars
- * @property {boolean} [over] whether it has ended
- *
+ * @typedef {{since: number, until: number, bars: number, over?: boolean}} Period in milliseconds; over if it has ended
  * @typedef {Period & {values: number[], partial: boolean[]}} Counts
  */
 
-/**
- * latest returns the period up to now. Bars begin at multiples of their length, so that they stay
- * the same while time passes; the last one is not over.
- * @param {number} seconds of a bar
- * @param {number} bars
- * @returns {Period}
- */
+// latest returns the period up to now. Bars begin at multiples of their length, so that they stay
+// the same while time passes; the last one is not over.
+/** @type {(seconds: number, bars: number) => Period} */
 export function latest(seconds, bars) {
   const length = seconds * 1000;
   const until = (Math.floor(now() / length) + 1) * length;
   return { since: until - bars * length, until, bars };
 }
 
-/**
- * chosen returns the period that the user has chosen, if there is one.
- * @param {{since: string, until: string}} state
- * @returns {Period | null}
- */
+// chosen returns the period that the user has chosen, if there is one.
+/** @type {(state: {since: string, until: string}) => Period | null} */
 export function chosen(state) {
   const since = Date.parse(state.since);
   const until = Math.min(Date.parse(state.until), now());
@@ -52,13 +39,8 @@ export function chosen(state) {
   return until > since ? { since, until, bars, over: true } : null;
 }
 
-/**
- * part returns these bars of a period, for the URL.
- * @param {Period} period
- * @param {number} first
- * @param {number} last
- */
-export function part({ since, until, bars }, first, last) {
+// part returns these bars of a period, for the URL.
+export function part(/** @type {Period} */ { since, until, bars }, /** @type {number} */ first, /** @type {number} */ last) {
   const iso = (/** @type {number} */ bar) => new Date(Math.min(since + (bar * (until - since)) / bars, now())).toISOString();
   return { since: iso(first), until: iso(last + 1) };
 }
@@ -67,12 +49,8 @@ export function part({ since, until, bars }, first, last) {
 export const criteria = ({ type, plant: id, q, by }) => (
   /** @type {Record<string, string>} */ (Object.fromEntries(Object.entries({ type, id, q, by }).filter(([, wanted]) => wanted))));
 
-/**
- * countAll counts the changes in a period, by the clock of the server.
- * @param {() => Period} period
- * @param {AbortSignal} signal
- * @returns {Promise<Counts>}
- */
+// countAll counts the changes in a period, by the clock of the server.
+/** @type {(period: () => Period, signal: AbortSignal) => Promise<Counts>} */
 export async function countAll(period, signal) {
   const { since, until, bars, over } = period();
   const { buckets, date } = await histogram({ since, until, buckets: bars }, { signal });
@@ -85,17 +63,11 @@ export async function countAll(period, signal) {
   return { since, until, bars, over, values, partial: buckets.map(({ partial }) => partial ?? false) };
 }
 
-/**
- * countMatches returns a function that counts the changes in a period that match: those before the
- * first call once, and then those since the last one. Bars that were not searched are partial.
- * @param {() => Period} period
- * @param {Record<string, string>} filter
- * @param {AbortSignal} signal
- * @returns {() => Promise<Counts>}
- */
+// countMatches returns a function that counts the changes in a period that match: those before the
+// first call once, and then those since the last one. Bars that were not searched are partial.
+/** @type {(period: () => Period, filter: Record<string, string>, signal: AbortSignal) => () => Promise<Counts>} */
 export function countMatches(period, filter, signal) {
-  /** @type {number[]} */
-  let times = [];
+  let times = /** @type {number[]} */ ([]);
   let searched = 0; // from when on all were counted
   let at = '';
   return async () => {

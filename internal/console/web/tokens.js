@@ -12,38 +12,30 @@ export const { page, load } = listPage({ title: 'Tokens', noun: 'token', url: TO
 
 /** @typedef {import('./session.js').Token & {id: string, name: string, revoked?: string, last_used?: string}} Listed */
 
-/** @type {{of: Listed[], names: Map<string, string>}} */
-let makers = { of: [], names: new Map() }; // who created the tokens of a list
+let makers = /** @type {Map<string, string>} */ (new Map()); // who created which token
 
-// learn returns who created which token, as far as the log of changes says it.
+// learn finds out who created which token, as far as the log of changes says it.
 async function learn() {
-  /** @type {Map<string, string>} */
-  const by = new Map();
-  if (allows('events:read')) {
-    const { items } = await listEvents('?type=token.created&order=newest&limit=1000', {});
-    const known = await names();
-    items.forEach((event) => by.set(event.token.id, known.get(event.by) ?? event.by));
-  }
-  return by;
+  const { items } = allows('events:read') ? await listEvents('?type=token.created&order=newest&limit=1000', {}) : { items: [] };
+  const known = await names();
+  makers = new Map(items.map((event) => [event.token.id, known.get(event.by) ?? event.by]));
 }
 
 const COLUMNS = ['Token', 'Scopes', 'Created', 'Created by', 'Last used', 'Expires', 'Revoke'];
+let drawn = /** @type {Listed[]} */ ([]);
 
 function draw(/** @type {HTMLElement} */ place, /** @type {Listed[]} */ tokens) {
   const newest = [...tokens].reverse();
   const over = newest.filter((token) => isOver(token, Date.now()));
-  const wasOpen = place.querySelector('details')?.open;
+  const summary = `Revoked and expired (${over.length})`;
+  const open = place.querySelector('details')?.open;
   place.replaceChildren(table('Active tokens', newest.filter((token) => !over.includes(token))));
   if (over.length > 0) {
-    const summary = `Revoked and expired (${over.length})`;
-    place.append(h('details', { open: wasOpen ? '' : undefined }, h('summary', {}, summary), table(summary, over)));
+    place.append(h('details', { open }, h('summary', {}, summary), table(summary, over)));
   }
-  if (makers.of !== tokens) {
-    makers = { ...makers, of: tokens };
-    learn().then((known) => {
-      makers = { ...makers, names: known };
-      draw(place, makers.of);
-    }, () => {}); // the rest of the page is right without it
+  if (drawn !== tokens) {
+    drawn = tokens;
+    learn().then(() => draw(place, drawn), () => {}); // the rest of the page is right without it
   }
 }
 
@@ -58,20 +50,18 @@ function row(/** @type {Listed} */ token) {
   const { id, name, scopes, created, expires, revoked, last_used: used } = token;
   const own = id === session.token().id;
   const active = !isOver(token, Date.now());
-  const you = own ? [' ', h('span', { class: 'badge' }, 'You')] : [];
-  const end = revoked ? ['revoked ', when(revoked)] : [expires ? when(expires) : 'never'];
   const properties = { class: 'risky', 'data-testid': `revoke-${name}`, 'aria-label': `Revoke ${name}`, onclick: () => ask(token, own) };
   const revoke = h('button', properties, 'Revoke');
-  const cell = (/** @type {string | undefined} */ label, /** @type {(Node | string)[]} */ ...children) => (
+  const cell = (/** @type {string | undefined} */ label, /** @type {import('./dom.js').Child[]} */ ...children) => (
     h('td', { 'role': 'cell', 'data-label': label }, ...children));
   return h('tr', { 'role': 'row', 'data-id': id },
-    cell(undefined, h('strong', { dir: 'auto' }, ...visible(name)), ...you, h('code', {}, id)),
+    cell(undefined, h('strong', { dir: 'auto' }, ...visible(name)), own && [' ', h('span', { class: 'badge' }, 'You')], h('code', {}, id)),
     cell(undefined, words('Scopes', ordered(scopes))),
     cell('Created', when(created)),
-    cell('Created by', makers.names.get(id) ?? '–'),
+    cell('Created by', makers.get(id) ?? '–'),
     cell('Last used', own ? 'now' : used ? when(used) : 'never'),
-    cell('Expires', ...end),
-    cell(undefined, ...(active && allows('tokens:write') ? [revoke] : [])),
+    cell('Expires', revoked && 'revoked ', revoked || expires ? when(revoked ?? expires ?? '') : 'never'),
+    cell(undefined, active && allows('tokens:write') && revoke),
   );
 }
 
@@ -94,7 +84,7 @@ function create() {
     preset.selectedIndex = same < 0 ? usual.length : same;
   });
   const choices = lifetimes(own.expires, Date.now());
-  const lifetime = h('select', {}, ...choices.map(({ label, usual }) => h('option', { selected: usual ? '' : undefined }, label)));
+  const lifetime = h('select', {}, ...choices.map(({ label, usual }) => h('option', { selected: usual }, label)));
   openForm({
     title: 'New token',
     body: [

@@ -3,22 +3,21 @@
 const LONGEST = 30_000;
 
 /** sleep returns after a while. @param {number} ms @returns {Promise<void>} */
-export const sleep = (ms) => new Promise((resolve) => {
-  setTimeout(resolve, ms);
-});
+export const sleep = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
+
+// renew ends what runs, and returns the controller of what follows.
+export const renew = (/** @type {AbortController} */ running) => {
+  running.abort();
+  return new AbortController();
+};
 
 /** longer returns the pause that follows this one after another failure. @param {number} pause */
 export const longer = (pause) => Math.min(2 * pause, LONGEST);
 
-/**
- * poll calls f every so many milliseconds until the signal, and less and less often while it
- * fails. It calls missed instead while the page is hidden, and after a failure. It ends if the
- * token lacks the scope or is no longer valid.
- * @param {AbortSignal} signal
- * @param {number} every
- * @param {() => Promise<unknown>} f
- * @param {(err?: any) => void} [missed]
- */
+// poll calls f every so many milliseconds until the signal, and less and less often while it
+// fails. It calls missed instead while the page is hidden, and after a failure. It ends if the
+// token lacks the scope or is no longer valid.
+/** @type {(signal: AbortSignal, every: number, f: () => Promise<unknown>, missed?: (err?: any) => void) => Promise<void>} */
 export async function poll(signal, every, f, missed = () => {}) {
   let pause = every;
   while (!signal.aborted) {
@@ -36,14 +35,9 @@ export async function poll(signal, every, f, missed = () => {}) {
   }
 }
 
-/**
- * retry calls f after a pause if the server has a problem that may pass. When one that cannot
- * be reached is back, the page is refreshed anyway.
- * @param {AbortSignal} signal
- * @param {number} pause
- * @param {{status: number}} err
- * @param {() => void} f
- */
+// retry calls f after a pause if the server has a problem that may pass. When one that cannot
+// be reached is back, the page is refreshed anyway.
+/** @type {(signal: AbortSignal, pause: number, err: {status: number}, f: () => void) => Promise<void>} */
 export async function retry(signal, pause, { status }, f) {
   if (status === 429 || status >= 500) {
     await sleep(pause);

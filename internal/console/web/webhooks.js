@@ -1,28 +1,26 @@
 // The page of webhooks: the list, and one of them with its deliveries beside it; and the
 // alerts on all pages.
 
-import { EVENTS, Failure, WEBHOOKS, allows, call, get, handled, names } from './api.js';
+import { EVENTS, Failure, WEBHOOKS, allows, call, get, names } from './api.js';
 import { chart } from './chart.js';
 import { alarm, alarming, condition, pace, succeeded, tally, waiting } from './deliveries.js';
-import { $, busy, h, icon, toast, value, visible, when } from './dom.js';
+import { $, busily, h, icon, toast, value, visible, when } from './dom.js';
 import { plural, sentence, span, time } from './format.js';
 import { indent } from './json.js';
 import {
-  checked, checks, fact, facts, field, guardFocus, listPage, message, openForm, redraw, showSecret, tell, words,
+  checked, checks, fact, facts, field, guardFocus, listPage, message, openForm, problem, redraw, showSecret, tell, words,
 } from './parts.js';
 import { go, state } from './route.js';
 import { format } from './state.js';
-import { poll } from './wait.js';
+import { poll, renew } from './wait.js';
 
 const TYPES = ['plant.created', 'plant.replaced', 'plant.deleted'];
 const SOON = 2000; // between two looks at the deliveries
 const SELDOM = 5; // looks, between two at the list
 const BARS = 40;
 
-/**
- * @typedef {import('./deliveries.js').Webhook} Webhook
- * @typedef {import('./deliveries.js').Delivery} Delivery
- */
+/** @typedef {import('./deliveries.js').Webhook} Webhook */
+/** @typedef {import('./deliveries.js').Delivery} Delivery */
 
 const { page: list, load } = listPage({
   title: 'Webhooks', noun: 'webhook', url: WEBHOOKS, draw, create: () => edit(null), reads: 'events:read',
@@ -57,12 +55,10 @@ export const page = {
 };
 
 const drawer = h('aside', { id: 'webhook-drawer', class: 'drawer', 'aria-labelledby': 'webhook-title' });
-/** @type {Delivery[]} */
-let tests = []; // of the webhook in the drawer. The server keeps none.
+let tests = /** @type {Delivery[]} */ ([]); // of the webhook in the drawer. The server keeps none.
 let looking = new AbortController();
 let looks = 0;
-/** @type {Map<string, string>} */
-let people = new Map(); // the names of tokens
+let people = /** @type {Map<string, string>} */ (new Map()); // the names of tokens
 
 // look keeps the page current: deliveries at once, and the list now and then.
 async function look() {
@@ -99,10 +95,7 @@ function draw(/** @type {HTMLElement} */ place, /** @type {Webhook[]} */ webhook
   if (open) {
     show(open, last !== id || !drawer.querySelector('.deliveries'));
   } else {
-    drawer.replaceChildren(
-      heading('Webhook'),
-      h('div', { class: 'drawer-body' }, h('p', { class: 'problem' }, 'There is no such webhook.')),
-    );
+    drawer.replaceChildren(heading('Webhook'), h('div', { class: 'drawer-body' }, problem('There is no such webhook.')));
   }
   if (closes) {
     place.querySelectorAll('a').forEach((link) => link.closest('li')?.dataset.id === last && link.focus());
@@ -120,7 +113,7 @@ export function trouble(webhook) {
   const { health, reason, failing, last_error: error, next_attempt: next, pending, lag_ms: lag } = webhook;
   const end = caughtUp(webhook, Date.now());
   if (health === 'disabled' && reason) {
-    return [h('p', { class: 'problem' }, sentence(reason))];
+    return [problem(sentence(reason))];
   }
   if (health === 'catching_up') {
     const until = end === null ? '' : ` Caught up at about ${time(end)}.`;
@@ -130,29 +123,26 @@ export function trouble(webhook) {
     return [];
   }
   const number = plural(BigInt(failing.attempts), 'attempt');
-  const latest = error && failing.attempts !== '1' ? [', the last ', when(error.time)] : [];
+  const latest = error && failing.attempts !== '1' && [', the last ', when(error.time)];
   const soon = !next || Date.parse(next) <= Date.now();
   return [
-    h('p', { class: 'problem' }, 'Since ', when(failing.since, time), `, ${number}`, ...latest, `: ${sentence(failing.error)}`),
-    h('p', { class: 'hint' }, 'Next attempt ', ...(soon ? ['now'] : ['at ', when(next, time)]), '.'),
+    h('p', { class: 'problem' }, 'Since ', when(failing.since, time), `, ${number}`, latest, `: ${sentence(failing.error)}`),
+    h('p', { class: 'hint' }, 'Next attempt ', soon ? 'now' : ['at ', when(next, time)], '.'),
   ];
 }
 
 function row(/** @type {Webhook} */ webhook, /** @type {boolean} */ open) {
   const { id, url, description, types, created, delivered, pending } = webhook;
-  return h('li', { 'data-id': id, class: open ? 'open' : undefined },
+  return h('li', { 'data-id': id, class: open && 'open' },
     h('div', { class: 'who' },
-      h('a', { href: format({ page: 'webhooks', id }), 'aria-current': open ? 'true' : undefined }, url),
+      h('a', { href: format({ page: 'webhooks', id }), 'aria-current': open && 'true' }, url),
       badge(webhook),
-      ...(description ? [h('span', { dir: 'auto' }, ...visible(description))] : []),
-      ...trouble(webhook),
+      description && h('span', { dir: 'auto' }, ...visible(description)),
+      trouble(webhook),
     ),
     words('Changes', types),
     h('dl', {},
-      fact('Created', when(created)),
-      fact('Last arrived', delivered ? when(delivered) : 'never'),
-      fact('Waiting', waiting(pending)),
-    ),
+      fact('Created', when(created)), fact('Last arrived', delivered ? when(delivered) : 'never'), fact('Waiting', waiting(pending))),
   );
 }
 
@@ -164,31 +154,6 @@ const heading = (/** @type {string} */ title) => h('header', {},
 function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
   const { id, url, description, types, created, by, delivered, health, last_error: error, pending, lag_ms: lag } = webhook;
   const past = health === 'failing' ? undefined : error;
-  const buttons = h('div', { class: 'buttons' });
-  /** @type {(id: string, name: string, run: (button: HTMLElement) => void, kind?: string) => void} */
-  const action = (id, name, run, kind) => {
-    const button = h('button', { id: `${id}-webhook`, class: kind, onclick: () => run(button) }, name);
-    buttons.append(button);
-  };
-  if (allows('webhooks:write') && allows('events:read')) {
-    /** @type {(what: string, name: string, said: string, kind?: string) => void} */
-    const order = (what, name, said, kind) => action(what, name, (button) => busy(button, () => command(webhook, what, said)), kind);
-    if (webhook.state === 'disabled') {
-      order('resume', 'Resume', 'The webhook was resumed.', 'primary');
-    } else {
-      if (webhook.next_attempt) {
-        order('retry', 'Retry now', 'Undelivered events are being sent.', 'primary');
-      }
-      order('pause', 'Pause', 'The webhook is paused.');
-    }
-    action('test', 'Send a test', (button) => busy(button, () => test(webhook)));
-    action('replay', 'Replay', () => replay(webhook));
-    action('edit', 'Edit', () => edit(webhook));
-  }
-  if (allows('webhooks:write')) {
-    action('rotate', 'Rotate secret', () => rotate(webhook));
-    action('delete', 'Delete', () => remove(webhook), 'risky');
-  }
   if (fresh) {
     tests = [];
     drawer.replaceChildren(heading(url), h('div', { class: 'drawer-body' },
@@ -202,39 +167,54 @@ function show(/** @type {Webhook} */ webhook, /** @type {boolean} */ fresh) {
   $('webhook-title').textContent = url;
   redraw(
     $('webhook'),
-    h('dl', { class: 'facts' },
-      ...facts(
-        ['URL', h('span', { class: 'value' }, url)],
-        .../** @type {[string, Node][]} */ (description ? [['For', value(description)]] : []),
-        ['State', badge(webhook), ...trouble(webhook)],
-        ['Last arrived', delivered ? when(delivered) : 'never'],
-        ['Waiting', Number(pending) > 0 ? `${waiting(pending)}, the oldest for ${span(Number(lag) / 1000)}` : 'nothing'],
-        .../** @type {[string, Node, string][]} */ (past ? [['Last error', when(past.time), before(past, url)]] : []),
-        ['Changes', types.join(', ')],
-        ['Created', when(created), by ? ` by ${people.get(by) ?? by}` : ''],
-        ['ID', h('code', {}, id)],
-      ),
-    ),
-    buttons,
+    h('dl', { class: 'facts' }, ...facts(
+      ['URL', h('span', { class: 'value' }, url)],
+      description && ['For', value(description)],
+      ['State', badge(webhook), trouble(webhook)],
+      ['Last arrived', delivered ? when(delivered) : 'never'],
+      ['Waiting', Number(pending) > 0 ? `${waiting(pending)}, the oldest for ${span(Number(lag) / 1000)}` : 'nothing'],
+      past && ['Last error', when(past.time), past.url === url ? ': ' : `, at ${past.url}: `, sentence(past.error)],
+      ['Changes', types.join(', ')],
+      ['Created', when(created), by && ` by ${people.get(by) ?? by}`],
+      ['ID', h('code', {}, id)],
+    )),
+    h('div', { class: 'buttons' }, buttons(webhook)),
   );
 }
 
-// before says how an attempt failed, and at which URL if that is no longer the one.
-/** @type {(last: NonNullable<Webhook['last_error']>, url: string) => string} */
-const before = (last, url) => `${last.url === url ? '' : `, at ${last.url}`}: ${sentence(last.error)}`;
+/** buttons returns what can be done with a webhook. @param {Webhook} webhook */
+function buttons(webhook) {
+  const writes = allows('webhooks:write');
+  const sends = writes && allows('events:read');
+  const on = sends && webhook.state !== 'disabled';
+  const order = (/** @type {string} */ what, /** @type {string} */ said) => busily(() => command(webhook, what, said));
+  const all = /** @type {[boolean, string, string, (event: Event) => void, string?][]} */ ([
+    [sends && !on, 'resume', 'Resume', order('resume', 'The webhook was resumed.'), 'primary'],
+    [on && Boolean(webhook.next_attempt), 'retry', 'Retry now', order('retry', 'Undelivered events are being sent.'), 'primary'],
+    [on, 'pause', 'Pause', order('pause', 'The webhook is paused.')],
+    [sends, 'test', 'Send a test', busily(() => test(webhook))],
+    [sends, 'replay', 'Replay', () => replay(webhook)],
+    [sends, 'edit', 'Edit', () => edit(webhook)],
+    [writes, 'rotate', 'Rotate secret', () => rotate(webhook)],
+    [writes, 'delete', 'Delete', () => remove(webhook), 'risky'],
+  ]);
+  return all.filter(([may]) => may).map(([, what, name, onclick, look]) => (
+    h('button', { id: `${what}-webhook`, class: look, onclick }, name)));
+}
 
 // loadDeliveries shows the deliveries, and returns whether there are other ones than before.
 async function loadDeliveries(/** @type {string} */ id) {
   const list = /** @type {HTMLElement} */ (drawer.querySelector('.deliveries'));
-  try {
+  let changed = false;
+  await tell(async () => {
     /** @type {Delivery[]} */
     const sent = await get(`${WEBHOOKS}/${id}/deliveries`);
     const all = [...tests, ...sent].sort((a, b) => Date.parse(b.time) - Date.parse(a.time));
     const keys = all.map(({ event, attempt: number, time: at }) => `${event} ${number} ${at}`);
     if (list.firstChild && list.dataset.shown === keys.join()) {
-      return false;
+      return;
     }
-    const first = list.dataset.shown === undefined;
+    changed = list.dataset.shown !== undefined;
     list.dataset.shown = keys.join();
     // What was there stays, and may be open.
     const old = new Map([...list.querySelectorAll('li')].map((element) => [element.dataset.key, element]));
@@ -243,14 +223,11 @@ async function loadDeliveries(/** @type {string} */ id) {
       ...(all.length > 0 ? [summary(all)] : []),
       h('ol', { class: 'history' }, ...all.map((delivery, i) => old.get(keys[i]) ?? attempt(delivery, keys[i]))),
     );
-    return !first;
-  } catch (err) {
-    if (!handled(err)) {
-      list.replaceChildren(h('p', { class: 'problem' }, sentence(err.message)));
-      delete list.dataset.shown;
-    }
-    return false;
-  }
+  }, (text) => {
+    list.replaceChildren(problem(text));
+    delete list.dataset.shown;
+  });
+  return changed;
 }
 
 /** summary draws how many attempts arrived and failed over time. @param {Delivery[]} all */
@@ -267,10 +244,7 @@ function summary(all) {
 }
 
 /** outcome says in a few words how an attempt ended. @param {Delivery} delivery */
-function outcome(delivery) {
-  const { status, error, duration_ms: ms } = delivery;
-  return status === '0' ? `no response: ${error ?? 'unknown'}` : `${status} in ${ms} ms`;
-}
+const outcome = ({ status, error, duration_ms: ms }) => (status === '0' ? `no response: ${error ?? 'unknown'}` : `${status} in ${ms} ms`);
 
 // lines shows text that others wrote. White space stays as it is.
 const lines = (/** @type {string} */ text) => text.split(/(\s+)/).flatMap((part, i) => (i % 2 ? part : visible(part)));
@@ -282,8 +256,8 @@ function attempt(/** @type {Delivery} */ delivery, /** @type {string} */ key) {
     h('span', { class: succeeded(delivery) ? 'badge good' : 'badge bad' }, succeeded(delivery) ? 'ok' : 'failed'),
     ` ${type}: ${outcome(delivery)}`,
     h('div', { class: 'meta' }, when(at), number === '1' ? '' : `attempt ${number}`),
-    ...(response ? [h('pre', { class: 'value', 'aria-label': 'Answer' }, ...lines(response))] : []),
-    ...(known ? [payload(event)] : []),
+    response && h('pre', { class: 'value', 'aria-label': 'Answer' }, ...lines(response)),
+    known && payload(event),
   );
 }
 
@@ -291,19 +265,12 @@ function attempt(/** @type {Delivery} */ delivery, /** @type {string} */ key) {
 // see them need not be allowed to read the log.
 function payload(/** @type {string} */ cursor) {
   const text = h('pre', { class: 'value' }, 'Loading…');
-  const open = async (/** @type {Event} */ { currentTarget }) => {
-    const details = /** @type {HTMLDetailsElement} */ (currentTarget);
-    if (!details.open || details.dataset.loaded) {
-      return;
-    }
-    try {
-      text.replaceChildren(...lines(await readEvent(cursor)));
-      details.dataset.loaded = 'yes';
-    } catch (err) {
-      text.textContent = sentence(err.message);
-    }
-  };
-  return h('details', { ontoggle: open }, h('summary', {}, 'Event'), text);
+  const ontoggle = () => details.open && !details.dataset.loaded && tell(async () => {
+    text.replaceChildren(...lines(await readEvent(cursor)));
+    details.dataset.loaded = 'yes';
+  }, (why) => { text.textContent = why; });
+  const details = h('details', { ontoggle }, h('summary', {}, 'Event'), text);
+  return details;
 }
 
 // readEvent returns the JSON of the event with this cursor. It is the one after its predecessor.
@@ -314,26 +281,22 @@ async function readEvent(/** @type {string} */ cursor) {
   return json()[0]?.cursor === cursor ? indent(text.trim().slice(1, -1)) : 'The log of changes no longer has this event.';
 }
 
-async function test(/** @type {Webhook} */ { id }) {
-  await tell(async () => {
-    /** @type {Delivery} */
-    const delivery = (await call('POST', `${WEBHOOKS}/${id}/test`)).json();
-    tests.push(delivery);
-    const bad = !succeeded(delivery);
-    toast(sentence(`${bad ? 'The test failed' : 'The test was delivered'}: ${outcome(delivery)}`), { bad });
-    await loadDeliveries(id);
-  });
-}
+const test = (/** @type {Webhook} */ { id }) => tell(async () => {
+  /** @type {Delivery} */
+  const delivery = (await call('POST', `${WEBHOOKS}/${id}/test`)).json();
+  tests.push(delivery);
+  const bad = !succeeded(delivery);
+  toast(sentence(`${bad ? 'The test failed' : 'The test was delivered'}: ${outcome(delivery)}`), { bad });
+  await loadDeliveries(id);
+});
 
 // command resumes, pauses or tries a webhook.
-async function command(/** @type {Webhook} */ { id }, /** @type {string} */ what, /** @type {string} */ said) {
-  await tell(async () => {
-    await call('POST', `${WEBHOOKS}/${id}/${what}`);
-    toast(said);
-    startAlerts();
-    await load();
-  });
-}
+const command = (/** @type {Webhook} */ { id }, /** @type {string} */ what, /** @type {string} */ said) => tell(async () => {
+  await call('POST', `${WEBHOOKS}/${id}/${what}`);
+  toast(said);
+  startAlerts();
+  await load();
+});
 
 function replay(/** @type {Webhook} */ { id, url }) {
   const periods = [['1', 'The last hour'], ['24', 'The last 24 hours'], ['168', 'The last 7 days']];
@@ -417,15 +380,12 @@ function remove(/** @type {Webhook} */ { id, url }) {
       toast('The webhook was deleted.');
       startAlerts();
       await load();
-      return () => {
-        go({ page: 'webhooks' });
-      };
+      return () => { go({ page: 'webhooks' }); };
     },
   });
 }
 
-// The alerts on every page: webhooks that were disabled, or that have failed for a while, in one
-// line.
+// The alerts on every page: webhooks that were disabled, or that have failed for a while, in one line.
 
 const EVERY = 30_000;
 const DISMISSED = 'plantstore.dismissed'; // the ids of webhooks are those of one store
@@ -435,18 +395,17 @@ let alerting = new AbortController();
 /** startAlerts shows alerts until stopAlerts, if the token has the scope webhooks:read. */
 export function startAlerts() {
   stopAlerts();
-  alerting = new AbortController();
   const { signal } = alerting;
   if (allows('webhooks:read')) {
     poll(signal, EVERY, async () => {
       const all = alarming(await get(WEBHOOKS, { signal }), Date.now(), dismissed());
-      redraw($('alerts'), ...(all.length > 0 ? [alert(all)] : []));
+      redraw($('alerts'), all.length > 0 && alert(all));
     });
   }
 }
 
 export function stopAlerts() {
-  alerting.abort();
+  alerting = renew(alerting);
   $('alerts').replaceChildren();
 }
 

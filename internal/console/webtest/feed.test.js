@@ -6,7 +6,7 @@ globalThis.document = { querySelector: () => ({ content: '' }) };
 globalThis.location = { origin: 'http://plants.test' };
 const storage = { getItem: () => null, removeItem() {} };
 Object.assign(globalThis, { sessionStorage: storage, localStorage: storage, BroadcastChannel: class {} });
-const { readBack } = await import('../web/feed.js');
+const { message, readBack } = await import('../web/feed.js');
 
 /** A log of so many events, of which one request examines some. It returns the requests. */
 function serve(events, examines) {
@@ -45,4 +45,10 @@ test('a search that finds little says how far it has come', async () => {
   const requests = serve(1000, 5);
   assert.deepEqual(await read('', 200), { cursors: ['1000', '990', '980', '970', '960'], older: '951', start: '1000' });
   assert.equal(requests.length, 10);
+});
+
+test('a message has its id and its data, whatever is in them', () => {
+  assert.deepEqual(message('id: a1\ndata: {"name":"x\u2028y"}'), { id: 'a1', data: '{"name":"x\u2028y"}' });
+  assert.deepEqual(message('data:1'), { id: '', data: '1' });
+  assert.deepEqual(message(': nothing for a while'), { id: '', data: '' });
 });
