@@ -59,6 +59,28 @@ func TestFiguresUnderThePointerAreShown(t *testing.T) {
 	b.see("#rate", "max")
 }
 
+func TestSlashLeadsToTheSearchUnlessItIsCovered(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(60))
+	b := openConsole(s)
+	for width, covered := range map[int64]bool{1280: false, 768: true, 390: true} {
+		b.size(width, 800)
+		b.eval("scrollTo(0, 0); document.activeElement.blur()")
+		b.press("/")
+		b.focused("#search")
+		b.wait("(() => { const box = $('#search').getBoundingClientRect(); return box.left >= 0 && box.right <= innerWidth && box.top >= 0; })()")
+		b.openPlant("1")
+		b.focused("#drawer-title")
+		b.press("/")
+		b.focused(map[bool]string{false: "#search", true: "#drawer-title"}[covered])
+		b.wait("$('#search').value === ''")
+		b.eval("document.activeElement.blur()")
+		b.press(kb.Escape)
+		b.hidden("#drawer")
+	}
+}
+
 func TestNStartsANewPlant(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

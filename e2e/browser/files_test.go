@@ -312,9 +312,6 @@ func TestImportGoesOnWhileItsDialogIsClosed(t *testing.T) {
 	s := startServer(t)
 	b := openConsole(s)
 	b.expect("net::ERR_")
-	leaving := func() bool {
-		return evaluate[bool](b, "!dispatchEvent(new Event('beforeunload', {cancelable: true}))")
-	}
 	b.click("#import")
 	b.choose(file(t, "big.ndjson", garden(6000)))
 	b.see("#preview", "big.ndjson")
@@ -324,7 +321,7 @@ func TestImportGoesOnWhileItsDialogIsClosed(t *testing.T) {
 	b.hidden("#transfer")
 	b.see("@toast", "Everything was sent. Waiting for the report…")
 	b.shot("import-closed")
-	if !leaving() {
+	if !b.asksBeforeLeaving() {
 		t.Error("the page can be left while an import is running")
 	}
 	b.click("#import")
@@ -334,7 +331,7 @@ func TestImportGoesOnWhileItsDialogIsClosed(t *testing.T) {
 	b.click(`#pages a[href="#/overview"]`)
 	s.Resume()
 	b.see("@toast", "big.ndjson was imported.")
-	if leaving() {
+	if b.asksBeforeLeaving() {
 		t.Error("the page asks before it is left, but no import is running")
 	}
 	b.click("@toast @show")

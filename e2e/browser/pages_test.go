@@ -372,6 +372,13 @@ func TestFailingWebhookIsNotShownAsActive(t *testing.T) {
 	b.click("@submit")
 	b.see("@toast", "The events are being sent again.")
 	b.wait(`[...$$('#deliveries li')].filter((e) => e.innerText.includes('204 in')).length === 2`)
+
+	// An alert that was dismissed returns when something else is wrong.
+	status.Store(http.StatusInternalServerError)
+	s.put("2", `{"name":"Elm"}`)
+	b.see("#webhook @condition", "failing")
+	again()
+	b.see("#alerts", "Webhook failing")
 }
 
 // A receiver that is slow gets everything in the end, and the page says when.

@@ -92,8 +92,14 @@ func TestAllMatchesAreTaggedAndDeleted(t *testing.T) {
 	b.accessible()
 	b.page("activity")
 	b.see("@toast", "Deleting 60 plants…")
+	if !b.asksBeforeLeaving() {
+		t.Error("the page can be left while plants are being deleted")
+	}
 	b.eval("letGo()")
 	b.see("@toast", "60 plants were deleted.")
+	if b.asksBeforeLeaving() {
+		t.Error("the page cannot be left when the plants are deleted")
+	}
 	b.page("plants")
 	b.see("#total", "240 plants")
 	b.press("u")
@@ -104,6 +110,42 @@ func TestAllMatchesAreTaggedAndDeleted(t *testing.T) {
 		t.Errorf("deleting and undoing it sent %s, want %s", got, want)
 	}
 	b.see("#total", "300 plants")
+}
+
+// The server names the first 100 plants that it has left alone. What others have done to the rest of them looks
+// as if it were done here.
+func TestUndoLeavesAloneWhatOthersHaveDone(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.Import(garden(260))
+	b := openConsole(s)
+	b.click("#pick-all")
+	b.click("#pick-matches")
+	b.see("#chosen", "260 selected")
+	var theirs strings.Builder
+	for _, line := range strings.Split(strings.TrimSpace(garden(205)), "\n")[100:] {
+		plant, _, _ := strings.Cut(strings.TrimSuffix(line, "}"), `,"tag"`)
+		theirs.WriteString(plant + `,"tag":"house"}` + "\n")
+	}
+	if status, body := s.Call(harness.Token, "POST", "/plants/import?mode=replace", theirs.String(), "Content-Type", "application/x-ndjson"); status != http.StatusOK {
+		t.Fatalf("import: %d %s", status, body)
+	}
+	b.click("#retag-chosen")
+	b.write("#bulk-tag", "house"+kb.Enter)
+	b.see("@toast", "155 plants were re-tagged. Only the first 100 changes can be undone: too many were refused.")
+	b.see("@toast", "105 plants were left alone: someone else has changed or deleted them. Snake plant (101)")
+	b.click("@undo")
+	b.see("@toast", "100 plants are back as they were.")
+	for id, want := range map[string]string{
+		"1":   `{"name":"Monstera deliciosa","tag":"tropical"}`,
+		"102": `{"name":"Weeping fig","tag":"house"}`, // theirs
+		"203": `{"name":"Aloe vera","tag":"house"}`,   // theirs, and not named
+		"260": `{"name":"Jade plant","tag":"house"}`,
+	} {
+		if got := s.plant(id); got != want {
+			t.Errorf("plant %s is %s, want %s", id, got, want)
+		}
+	}
 }
 
 // A drawer that cannot be loaded is loaded again when the server can.

@@ -2,7 +2,7 @@
 // and the deletion of one plant, until the next change of many.
 
 import { PLANTS, allows, handled, importFile, listPlants, session } from './api.js';
-import { $, h, toast } from './dom.js';
+import { $, askBefore, h, toast } from './dom.js';
 import { count, plural, sentence, shorten } from './format.js';
 import { plantJSON } from './json.js';
 import { list, reload } from './list.js';
@@ -30,8 +30,7 @@ const PAUSE = 1000; // after the server has said that it gets too many requests
  * @property {string} by whose change it was
  */
 
-/** @type {Undo[]} */
-let offers = []; // the last one is undone first
+let offers = /** @type {Undo[]} */ ([]); // the last one is undone first
 let closeOffer = () => {};
 let running = new AbortController();
 
@@ -73,15 +72,9 @@ export function forgetUndo() {
   keep();
 }
 
-/**
- * offerUndo shows a message with an undo, and offers it on every page after that: an import of these
- * plants. By default it creates them, where no others are.
- * @param {string} text
- * @param {Plant[]} plants
- * @param {Mode} [mode]
- * @param {boolean} [bulk] whether earlier changes can no longer be undone
- */
-export function offerUndo(text, plants, mode = 'create', bulk = false) {
+// offerUndo shows a message with an undo, and offers it on every page after that: an import of these
+// plants. By default it creates them, where no others are. With bulk, earlier changes can no longer be undone.
+export function offerUndo(/** @type {string} */ text, /** @type {Plant[]} */ plants, /** @type {Mode} */ mode = 'create', bulk = false) {
   offers = [...(bulk ? [] : offers), { text, mode, plants, by: me() }];
   const limit = keep() ? '' : ' You can undo this until you reload the page.';
   closeOffer();
@@ -120,43 +113,38 @@ async function restore(/** @type {Undo} */ undo) {
   reload({ changed: plants[0].id });
 }
 
+// send imports the plants, and shows how far that is. It returns the report, or the problem if the
+// user has to know of one. It calls next before the message goes, and the browser asks before the
+// page is closed earlier.
 /**
- * send imports the plants, and shows how far that is. It returns the report, or the problem if the
- * user has to know of one. It calls next before the message goes.
  * @param {string} doing
  * @param {Mode} mode
  * @param {Plant[]} plants
  * @param {(show: (share: number) => void) => Promise<void>} [next]
- * @returns {Promise<{report?: any, problem?: any}>}
  */
-async function send(doing, mode, plants, next = async () => {}) {
+const send = (doing, mode, plants, next = async () => {}) => askBefore(async () => {
   const { signal } = running;
   const body = new Blob(plants.map((plant) => line(mode, plant)), { type: 'application/x-ndjson' });
   const shown = toast(`${doing} ${plural(plants.length, 'plant')}…`, { keep: true, bar: true });
-  /** @type {{report?: any, problem?: any}} */
-  const result = {};
+  let [report, problem] = /** @type {any[]} */ ([]);
   try {
     const sent = (/** @type {number} */ bytes) => shown.fill(bytes / body.size / 2);
-    result.report = await patiently(() => importFile(body, { mode }, { signal, sent }));
+    report = await patiently(() => importFile(body, { mode }, { signal, sent }));
   } catch (err) {
-    result.problem = handled(err) ? undefined : err;
+    problem = handled(err) ? undefined : err;
   }
   await next((share) => shown.fill((1 + share) / 2));
   shown.close();
-  return result;
-}
+  return { report, problem };
+});
 
 function line(/** @type {Mode} */ mode, /** @type {Plant} */ { id, name, tag, version }) {
   const members = mode === 'delete' ? `{"id":${id}` : plantJSON({ id, name, tag }).slice(0, -1);
   return `${members}${mode !== 'create' && version ? `,"if_version":"${version}"` : ''}}\n`;
 }
 
-/**
- * patiently calls f again as long as the server says that the token sends too many requests.
- * @template T
- * @param {() => Promise<T>} f
- * @returns {Promise<T>}
- */
+// patiently calls f again as long as the server says that the token sends too many requests.
+/** @type {<T>(f: () => Promise<T>) => Promise<T>} */
 async function patiently(f) {
   for (;;) {
     try {
@@ -173,9 +161,10 @@ async function patiently(f) {
 /** refused returns the plants that a report names. @param {Plant[]} plants @param {any} report */
 const refused = (plants, report) => report.errors.map((/** @type {any} */ { line: n }) => plants[Number(n) - 1]);
 
+// change changes these plants where they still are as the table shows them, and offers to undo what
+// came of it. It reads them afterwards, because a report has no versions. The report lists only the
+// first failures: of the plants after those, nobody knows who has changed them.
 /**
- * change changes these plants where they still are as the table shows them, and offers to undo what
- * came of it. It reads them afterwards: a report has no versions, and does not name all failures.
  * @param {string} doing what happens to them
  * @param {string} done what has happened to them
  * @param {'replace' | 'delete'} mode
@@ -192,27 +181,31 @@ async function change(doing, done, mode, plants, to) {
   if (signal.aborted || (!report && !problem)) {
     return;
   }
-  const others = new Set(report && refused(plants, report));
+  const others = report ? refused(plants, report) : [];
+  const failed = Number(report?.failed ?? 0);
+  const known = failed > others.length ? plants.slice(0, plants.indexOf(others.at(-1))) : plants;
   const isDone = (/** @type {Plant} */ plant) => {
     const [is, wanted] = [now.get(plant.id), to(plant)];
-    return !others.has(plant) && (mode === 'delete' ? !is : is?.name === wanted.name && is?.tag === wanted.tag);
+    return !others.includes(plant) && (mode === 'delete' ? !is : is?.name === wanted.name && is?.tag === wanted.tag);
   };
-  const all = unread ? [] : plants.filter(isDone);
+  const all = unread ? [] : known.filter(isDone);
   const changed = all.filter(({ id, version }) => now.get(id)?.version !== version)
     .map((plant) => ({ ...plant, version: now.get(plant.id)?.version }));
-  const text = `${plural(all.length, 'plant')} ${all.length === 1 ? 'was' : 'were'} ${done}.`;
+  const n = report ? plants.length - failed : all.length;
+  const few = known !== plants && changed.length < n;
+  const limit = few ? ` Only the first ${plural(changed.length, 'change')} can be undone: too many were refused.`
+    : problem ? ' Undoing that includes what others have done in the same way.' : '';
+  const text = `${plural(n, 'plant')} ${n === 1 ? 'was' : 'were'} ${done}.${limit}`;
   if (changed.length > 0) {
     offerUndo(text, changed, mode === 'delete' ? 'create' : mode, true);
-  } else if (all.length > 0) {
+  } else if (n > 0) {
     toast(text);
   }
   if (problem || unread) {
-    const known = unread ? `It is not known which plants were ${done}.` : `Not every plant was ${done}.`;
-    toast(`${known} ${sentence((problem ?? unread).message)}`, { bad: true });
-  } else {
-    const did = new Set(all);
-    leftAlone(plants.filter((plant) => !did.has(plant)));
+    const what = unread ? `It is not known which plants were ${done}: this cannot be undone.` : `Not every plant was ${done}.`;
+    toast(`${what} ${sentence((problem ?? unread).message)}`, { bad: true });
   }
+  leftAlone(others, failed);
   reload({ changed: changed[0]?.id });
 }
 
@@ -237,8 +230,8 @@ function named(/** @type {Plant[]} */ plants) {
   return names.join(', ') + (plants.length > NAMED ? ` and ${count(plants.length - NAMED)} more` : '');
 }
 
-// leftAlone tells which plants were not changed with the others.
-function leftAlone(/** @type {Plant[]} */ plants, n = plants.length) {
+// leftAlone tells that n plants were not changed with the others, and names some.
+function leftAlone(/** @type {Plant[]} */ plants, /** @type {number} */ n) {
   if (n > 0) {
     const [were, them] = n === 1 ? ['was', 'it'] : ['were', 'them'];
     const more = n > plants.length ? ', among others' : '';
@@ -264,12 +257,8 @@ export function askTag(plants) {
   });
 }
 
-/**
- * ask opens the form. When it is sent, the plants are no longer selected, and the change starts.
- * @param {Plant[]} plants
- * @param {{title: string, body: HTMLElement[], action: string, risky?: boolean}} form
- * @param {() => void} start
- */
+// ask opens the form. When it is sent, the plants are no longer selected, and the change starts.
+/** @type {(plants: Plant[], form: {title: string, body: HTMLElement[], action: string, risky?: boolean}, start: () => void) => void} */
 function ask(plants, form, start) {
   const gone = plants.filter(({ id }) => list.deleted.has(id));
   const warning = h('p', { class: 'problem' }, `Someone else has deleted ${named(gone)}.`);
