@@ -55,7 +55,7 @@ const (
 // their order instead: the plants that match may be many although those with the least ids do not.
 var indexSettings = `SELECT set_config(name, value, true) FROM (VALUES
 	('enable_bitmapscan', 'on'), ('enable_sort', 'on'), ('enable_seqscan', 'off'), ('enable_indexscan', 'off'), ('jit', 'off'),
-	('max_parallel_workers_per_gather', '0'), ('gin_fuzzy_search_limit', '0'), ('statement_timeout', '500')) AS settings (name, value)`
+	('max_parallel_workers_per_gather', '0'), ('gin_fuzzy_search_limit', '0'), ('statement_timeout', '200')) AS settings (name, value)`
 
 // indexIsReady reports whether searches can use the index.
 const indexIsReady = `SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass('plants_by_name') AND indisvalid)`

@@ -431,7 +431,7 @@ func TestSearchForWhichTheIndexTakesTooLong(t *testing.T) {
 	query(t, url, "INSERT INTO stored_plants SELECT i, CASE WHEN i > 20 THEN 'Monstera ' || i ELSE 'fern' END FROM generate_series(1, 60000) AS i")
 	before := indexSettings
 	defer func() { indexSettings = before }()
-	indexSettings = strings.Replace(indexSettings, "'500'", "'1'", 1)
+	indexSettings = strings.Replace(indexSettings, "'200'", "'1'", 1)
 	page, err := s.List(t.Context(), plantstore.Query{Contains: "stera", Limit: 5})
 	if err != nil || len(page.Plants) != 5 || page.Plants[0].ID != 21 {
 		t.Errorf("a page: %+v, %v", page, err)
