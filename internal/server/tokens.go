@@ -60,6 +60,9 @@ func (s *Server) getToken(c *call) error {
 // revokeToken revokes a token, unless nobody could create another then. A token that is
 // revoked already stays so.
 func (s *Server) revokeToken(c *call) error {
+	if err := s.checkCaller(c); err != nil {
+		return err
+	}
 	token, err := s.readToken(c)
 	if err != nil {
 		return err
@@ -76,6 +79,14 @@ func (s *Server) revokeToken(c *call) error {
 	}
 	c.w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// checkCaller refuses a caller whose token has ended, as the store does in the transaction of a
+// change: the server may not know it yet. It is for what is read before the transaction, or
+// needs none.
+func (s *Server) checkCaller(c *call) error {
+	by := c.caller.Actor()
+	return by.Check(func(hash plantstore.TokenHash) (plantstore.Token, error) { return s.Store.Token(c.r.Context(), hash) })
 }
 
 // readToken returns the token in the path.

@@ -206,7 +206,15 @@ func TestRevokedTokenChangesNeitherTokensNorWebhooks(t *testing.T) {
 			{"POST", "/webhooks/" + hook.ID + "/retry", ""},
 			{"POST", "/webhooks/" + hook.ID + "/resume", ""},
 			{"POST", "/webhooks/" + hook.ID + "/replay", `{"after":"latest"}`},
+			{"POST", "/webhooks/" + hook.ID + "/test", ""},
 			{"DELETE", "/webhooks/" + hook.ID, ""},
+			{"DELETE", "/tokens/000000000000", ""},
+			{"DELETE", "/tokens/" + plantstore.HashSecret(own).ID(), ""},
+			{"PUT", "/webhooks/wh_0", `{"url":"https://example.com/other"}`},
+			{"POST", "/webhooks/wh_0/rotate", ""},
+			{"POST", "/webhooks/wh_0/pause", ""},
+			{"POST", "/webhooks/wh_0/test", ""},
+			{"DELETE", "/webhooks/wh_0", ""},
 		} {
 			var header []string
 			if tt.body != "" {

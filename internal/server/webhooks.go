@@ -59,6 +59,9 @@ func (s *Server) deleteWebhook(c *call) error {
 }
 
 func (s *Server) rotateWebhook(c *call) error {
+	if err := s.checkCaller(c); err != nil {
+		return err
+	}
 	var secret string
 	hook, err := inTurn(c, reads, accessUnits, func(ctx context.Context) (hook plantstore.Webhook, err error) {
 		hook, secret, err = s.Webhooks.Rotate(ctx, c.target, c.caller.Actor())
@@ -71,6 +74,9 @@ func (s *Server) rotateWebhook(c *call) error {
 }
 
 func (s *Server) testWebhook(c *call) error {
+	if err := s.checkCaller(c); err != nil {
+		return err
+	}
 	release, err := c.take(streams, testUnits, streamsSize)
 	if err != nil {
 		return err
