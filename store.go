@@ -236,10 +236,8 @@ type Write struct {
 	// KeepName and KeepTag say that a Patch leaves the plant its name, or its tag,
 	// whatever that of Plant is.
 	KeepName, KeepTag bool
-	// Strict says that MaxText also refuses a plant that has more text already.
-	Strict bool
-	// MaxText is how many bytes of text a Patch may leave, if not 0: a plant that would
-	// grow beyond that is refused with ErrTooLarge.
+	// MaxText is how many bytes of text a Patch may leave, if not 0: what would leave more is
+	// refused with ErrTooLarge.
 	MaxText uint32
 	Plant   Plant
 	// If is the precondition of the write, or nil. If it does not hold, the write

@@ -69,12 +69,10 @@ func resultOfPatch(w *plantstore.Write, current *plantstore.StoredPlant) plantst
 		patched.Tag = current.Tag
 	}
 	switch {
-	case w.Strict && patched.TextSize() > int(w.MaxText):
+	case w.MaxText > 0 && patched.TextSize() > int(w.MaxText):
 		return plantstore.Result{Err: plantstore.ErrTooLarge}
 	case patched == current.Plant:
 		return plantstore.Result{Outcome: plantstore.Unchanged, Patched: &patched, Version: current.Version}
-	case w.MaxText > 0 && patched.TextSize() > max(int(w.MaxText), current.TextSize()):
-		return plantstore.Result{Err: plantstore.ErrTooLarge}
 	}
 	return plantstore.Result{Outcome: plantstore.Replaced, Patched: &patched}
 }

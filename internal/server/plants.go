@@ -94,10 +94,10 @@ func (s *Server) patchPlant(c *call) error {
 // body: the response of one that was applied must not fail. How much that is only the store knows.
 // It refuses what needs more than the call holds.
 func (s *Server) applyPatch(c *call, write plantstore.Write) (plantstore.Result, error) {
-	for size := max(smallBody, c.body/2); size < s.MaxBody; {
-		write.MaxText, write.Strict = uint32(size), true
+	for size := min(max(smallBody, c.body/2), s.MaxBody); ; {
+		write.MaxText = uint32(size)
 		result, err := s.Writer.Write(c.r.Context(), write)
-		if !errors.Is(err, plantstore.ErrTooLarge) {
+		if !errors.Is(err, plantstore.ErrTooLarge) || size == s.MaxBody {
 			return result, err
 		}
 		size = largerBody(size, s.MaxBody)
@@ -105,8 +105,6 @@ func (s *Server) applyPatch(c *call, write plantstore.Write) (plantstore.Result,
 			return plantstore.Result{}, err
 		}
 	}
-	write.MaxText, write.Strict = uint32(s.MaxBody), false
-	return s.Writer.Write(c.r.Context(), write)
 }
 
 func (s *Server) deletePlant(c *call) error {

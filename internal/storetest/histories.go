@@ -299,7 +299,7 @@ var (
 		}
 		if w.Op == plantstore.Patch {
 			w.KeepName, w.KeepTag = rapid.Bool().Draw(t, "keeps its name"), rapid.Bool().Draw(t, "keeps its tag")
-			w.MaxText, w.Strict = rapid.Uint32Range(0, 8).Draw(t, "max text"), rapid.Bool().Draw(t, "strict")
+			w.MaxText = rapid.Uint32Range(0, 8).Draw(t, "max text")
 		}
 		return w
 	})

@@ -45,7 +45,7 @@ func showText(s string) string {
 func showWrite(w plantstore.Write) string {
 	op := [...]string{plantstore.Create: "create", plantstore.Replace: "replace", plantstore.Delete: "delete", plantstore.Patch: "patch"}[w.Op]
 	if w.Op == plantstore.Patch {
-		op += fmt.Sprintf(" (name stays: %t, tag stays: %t, at most %d bytes, strictly: %t)", w.KeepName, w.KeepTag, w.MaxText, w.Strict)
+		op += fmt.Sprintf(" (name stays: %t, tag stays: %t, at most %d bytes)", w.KeepName, w.KeepTag, w.MaxText)
 	}
 	if w.If == nil {
 		return op + " " + showPlant(w.Plant)

@@ -165,10 +165,6 @@ func patchChangesWhatItNames(t *testing.T, s *subject) {
 		w.MaxText = most
 		return w
 	}
-	strict := func(w plantstore.Write, most uint32) plantstore.Write {
-		w.MaxText, w.Strict = most, true
-		return w
-	}
 	conditional := func(w plantstore.Write, c *plantstore.Condition) plantstore.Write {
 		w.If = c
 		return w
@@ -188,10 +184,10 @@ func patchChangesWhatItNames(t *testing.T, s *subject) {
 			{conditional(patch(id, "fern"), ifMatch(plantstore.AnyETag)), patched(plantstore.Replaced, fern)},
 			{limited(patch(id, "ferns"), 8), plantstore.Result{Err: plantstore.ErrTooLarge}},
 			{limited(patch(id, "ferns"), 9), patched(plantstore.Replaced, tagged(id, "ferns", "wild"))},
-			{limited(patch(id, "roses"), 1), patched(plantstore.Replaced, tagged(id, "roses", "wild"))},
-			{strict(patch(id, "moss"), 7), plantstore.Result{Err: plantstore.ErrTooLarge}},
-			{strict(patch(id, "roses"), 8), plantstore.Result{Err: plantstore.ErrTooLarge}},
-			{strict(patch(id, "roses"), 9), patched(plantstore.Unchanged, tagged(id, "roses", "wild"))},
+			{limited(patch(id, "roses"), 9), patched(plantstore.Replaced, tagged(id, "roses", "wild"))},
+			{limited(patch(id, "moss"), 7), plantstore.Result{Err: plantstore.ErrTooLarge}},
+			{limited(patch(id, "roses"), 8), plantstore.Result{Err: plantstore.ErrTooLarge}},
+			{limited(patch(id, "roses"), 9), patched(plantstore.Unchanged, tagged(id, "roses", "wild"))},
 			{plantstore.Write{Op: plantstore.Patch, Plant: rose}, patched(plantstore.Replaced, rose)},
 			{plantstore.Write{Op: plantstore.Patch, Plant: plantstore.Plant{ID: id}, KeepName: true, KeepTag: true}, patched(plantstore.Unchanged, rose)},
 			{retag(id, plantstore.NewTag("")), patched(plantstore.Replaced, tagged(id, "rose", ""))},
