@@ -72,45 +72,6 @@ var (
 // maxTagged is how many plants taggedFrom collects. They take about a twentieth of a second.
 const maxTagged = 20_000
 
-// orderSettings has rows come in the order of an index: collecting and sorting them, which
-// looks cheap to a planner that expects few, is unbounded work. Nothing is compiled: a sort
-// that cannot be avoided then seems so expensive to the planner that it would compile the
-// statement for a second each time.
-const orderSettings = `SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true), set_config('jit', 'off', true)`
-
-// inOrder yields the rows of a query with the [orderSettings], in one round trip, up to an
-// error. If the consumer stops long before the last row, that closes the connection.
-func inOrder[T any](ctx context.Context, c *pgx.Conn, decode pgx.RowToFunc[T], sql string, args ...any) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var b pgx.Batch
-		b.Queue(orderSettings)
-		b.Queue(sql, args...)
-		results := c.SendBatch(ctx, &b)
-		defer results.Close()
-		results.Exec()
-		rows, _ := results.Query() // Err has what was wrong with either
-		defer func() {
-			for drained := 0; rows.Next(); {
-				for _, value := range rows.RawValues() {
-					drained += len(value)
-				}
-				if drained > maxDrain {
-					c.Close(ctx)
-				}
-			}
-		}()
-		for rows.Next() {
-			row, err := decode(rows)
-			if !yield(row, err) || err != nil {
-				return
-			}
-		}
-		if err := rows.Err(); err != nil {
-			yield(*new(T), err)
-		}
-	}
-}
-
 // Decide decides the writes from one snapshot.
 func (s *Store) Decide(ctx context.Context, batch []plantstore.Write) ([]plantstore.Result, error) {
 	return read(ctx, s, s.list, func(ctx context.Context, c *pgx.Conn) ([]plantstore.Result, error) {
@@ -386,6 +347,45 @@ func (r *reader) read(from string, args ...any) (n int, wants bool, err error) {
 		r.last = p.ID
 	}
 	return n, true, nil
+}
+
+// orderSettings has rows come in the order of an index: collecting and sorting them, which
+// looks cheap to a planner that expects few, is unbounded work. Nothing is compiled: a sort
+// that cannot be avoided then seems so expensive to the planner that it would compile the
+// statement for a second each time.
+const orderSettings = `SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true), set_config('jit', 'off', true)`
+
+// inOrder yields the rows of a query with the [orderSettings], in one round trip, up to an
+// error. If the consumer stops long before the last row, that closes the connection.
+func inOrder[T any](ctx context.Context, c *pgx.Conn, decode pgx.RowToFunc[T], sql string, args ...any) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var b pgx.Batch
+		b.Queue(orderSettings)
+		b.Queue(sql, args...)
+		results := c.SendBatch(ctx, &b)
+		defer results.Close()
+		results.Exec()
+		rows, _ := results.Query() // Err has what was wrong with either
+		defer func() {
+			for drained := 0; rows.Next(); {
+				for _, value := range rows.RawValues() {
+					drained += len(value)
+				}
+				if drained > maxDrain {
+					c.Close(ctx)
+				}
+			}
+		}()
+		for rows.Next() {
+			row, err := decode(rows)
+			if !yield(row, err) || err != nil {
+				return
+			}
+		}
+		if err := rows.Err(); err != nil {
+			yield(*new(T), err)
+		}
+	}
 }
 
 // readIDs calls f with the plants that have these ids, from one on, and reports whether it wants more.

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -116,7 +115,7 @@ func readEventQuery(r *http.Request) (plantstore.EventQuery, url.Values, error) 
 		case "type":
 			for text := range strings.SplitSeq(value, ",") {
 				if !slices.Contains(plantstore.EventTypes(), plantstore.EventType(text)) {
-					problems.Add(plantstore.ErrParameter, `"type" must be one of %s, got %q`, allTypes(), plantstore.Shorten(text))
+					problems.Add(plantstore.ErrParameter, `"type" must be %s, got %q`, alternatives(plantstore.EventTypes()), plantstore.Shorten(text))
 				}
 				query.Types = append(query.Types, plantstore.EventType(text))
 			}
@@ -186,10 +185,6 @@ func readTime(name, value string, problems *plantstore.Problems) time.Time {
 		problems.Add(plantstore.ErrParameter, `%q must be a time such as 2026-01-31T12:00:00Z, got %q`, name, plantstore.Shorten(value))
 	}
 	return at
-}
-
-func allTypes() string {
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint(plantstore.EventTypes()), " ", ", "), "[]")
 }
 
 // followEvents streams events live, as server-sent events, until the client

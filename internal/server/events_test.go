@@ -279,7 +279,7 @@ func TestBadQueriesForEventsAreRefused(t *testing.T) {
 func TestUnknownTypeIsToldWhichThereAre(t *testing.T) {
 	s := startDefault(t)
 	s.send(t, "GET", "/events?type=plant.eaten", "", "Authorization: Bearer "+s.Token).
-		wantError(t, plantstore.ErrParameter, `"type" must be one of plant.created, plant.replaced, plant.deleted, token.created, token.revoked, got "plant.eaten"`)
+		wantError(t, plantstore.ErrParameter, `"type" must be plant.created, plant.replaced, plant.deleted, token.created or token.revoked, got "plant.eaten"`)
 }
 
 func TestSinceIsATimeOfRFC3339(t *testing.T) {
