@@ -21,7 +21,7 @@ type historyCommand struct {
 }
 
 func (historyCommand) Help() string {
-	return `Prints what happened to a plant, newest first, as far as the log of changes goes back: a table on a terminal, and a JSON array elsewhere. Each version has its name and tag; a deletion has those that the plant had before. The token needs the scope events:read. ` + tokenHelp + `
+	return `Prints the changes to a plant, newest first, as far as the log of changes goes back: a table on a terminal, and a JSON array elsewhere. Each version shows its name and tag; a deletion shows those of the plant before it. The token needs the scope events:read. ` + tokenHelp + `
 
 Examples:
   plantstore history 1

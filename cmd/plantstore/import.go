@@ -38,7 +38,7 @@ With --mode replace and delete a line may have a member, or in CSV a column, if_
 
 The file of --errors has the format of the import. It is written only if a line fails, and an existing file is not replaced without --force. Each reason is in a member "error", or in CSV in a first column error, which import ignores. A line that is not a JSON object is kept in a member "source".
 
-The summary of --json has the members created, unchanged, failed (with --mode or --dry-run also replaced and deleted) and reasons: the number of failed lines in the file of --errors. If the outcome of some lines is unknown, unknown_from and unknown_to are the first and the last of them. ` + tokenHelp + `
+The summary of --json contains the members created, unchanged, failed (with --mode or --dry-run also replaced and deleted) and reasons: the number of failed lines in the file of --errors. If the outcome of some lines is unknown, unknown_from and unknown_to are the first and the last of them. ` + tokenHelp + `
 
 Examples:
   plantstore import plants.csv

@@ -46,7 +46,7 @@ type commands struct {
 
 	Import importCommand `cmd:"" help:"Create plants from a file."`
 	Export exportCommand `cmd:"" help:"Write all plants to a file."`
-	Events eventsCommand `cmd:"" help:"Show what has changed, and follow it."`
+	Events eventsCommand `cmd:"" help:"Show changes, and follow them."`
 	Mirror mirrorCommand `cmd:"" help:"Copy one store to another, and keep the copy exact."`
 
 	Webhook webhookCommand `cmd:"" help:"Create and manage webhooks, to which changes are sent."`
@@ -97,7 +97,7 @@ func run(ctx context.Context, args []string, std streams) int {
 		kong.BindToProvider(clientOf),
 	)...)
 	args = spellOut(args)
-	if args[0] != "serve" { // which logs them
+	if args[0] != "serve" { // serve logs them
 		for _, warning := range cli.UnknownVariables(parser.Model.Node, os.Environ(), flaglessVariables...) {
 			fmt.Fprintln(std.err, "plantstore: warning:", warning)
 		}

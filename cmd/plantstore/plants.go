@@ -94,7 +94,7 @@ type patchCommand struct {
 }
 
 func (patchCommand) Help() string {
-	return `What is not given stays as it is. ` + tokenHelp + `
+	return `Everything that is not given stays as it is. ` + tokenHelp + `
 
 Examples:
   plantstore patch 1 --name 'Monstera deliciosa'
@@ -186,7 +186,7 @@ func (f filterFlags) check() error {
 		return usage("--after-name needs --order=name or --order=-name")
 	case f.AfterName != "":
 		if _, err := f.AfterName.Position(); err != nil {
-			return usage("--after-name must be what list prints, got %q", plantstore.Shorten(string(f.AfterName)))
+			return usage("--after-name must be a position that list has printed, got %q", plantstore.Shorten(string(f.AfterName)))
 		}
 	}
 	return nil

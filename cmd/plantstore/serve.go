@@ -295,7 +295,7 @@ func (c *serveCommand) checkOIDC() error {
 func printFirstToken(out io.Writer, api *url.URL, listener net.Addr, secret string) {
 	place, curl := api.String(), "curl"
 	create := fmt.Sprintf("Open %s in a browser and paste it there, or create", &url.URL{Scheme: api.Scheme, Host: api.Host, Path: "/"})
-	if listener.Network() == "unix" { // which no browser opens
+	if listener.Network() == "unix" { // no browser opens it
 		place, curl = "the socket "+listener.String(), "curl --unix-socket "+listener.String()
 		create = "Create"
 	}

@@ -1,6 +1,6 @@
-// Package cli has what a command line needs beyond kong: arguments with values that say what would be
-// right, settings in a file and in the environment, saved tokens, completion, a manual page, and
-// input and output that can be interrupted. It knows none of the commands.
+// Package cli extends kong: values whose errors say what would be right, settings in a file and in
+// the environment, saved tokens, completion, a manual page, and input and output that can be
+// interrupted. It knows none of the commands.
 package cli
 
 import (

@@ -65,7 +65,7 @@ func WriteFile(ctx context.Context, name string, write func(io.Writer) error) er
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*.partial")
 	if err != nil {
 		if failed, ok := errors.AsType[*fs.PathError](err); ok {
-			failed.Path = name // which the user knows
+			failed.Path = name // the user does not know the other
 		}
 		return err
 	}

@@ -1,4 +1,4 @@
-// Package console has the web pages: the console and the API reference. Both are
+// Package console serves the web pages: the console and the API reference. Both are
 // embedded in the binary and load nothing from other hosts. They use the public API
 // with the user's token, so they can do exactly what the token allows.
 //

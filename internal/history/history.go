@@ -1,5 +1,5 @@
-// Package history reads the log of changes of a server up to now, and brings back what plants were
-// before.
+// Package history reads the log of changes of a server up to now, and restores earlier versions of
+// plants.
 package history
 
 import (

@@ -145,7 +145,7 @@ func (p *problems) checkEvents(ctx context.Context, c *pgx.Conn, state *logState
 		r, err := rowSegment(rows)
 		if err != nil {
 			p.add("%v", err)
-			return nil // what follows cannot be read either
+			return nil // the rest cannot be read either
 		}
 		switch {
 		case r.first > last+1:

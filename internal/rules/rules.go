@@ -1,5 +1,5 @@
-// Package rules has the rules that every store follows, written once. It stores nothing: a store
-// has the statements, and calls these functions with a transaction.
+// Package rules implements the rules that every store follows, once. It stores nothing: a store
+// supplies the statements, and calls these functions with a transaction.
 //
 // change.go decides writes: their outcomes, their events, and the plants that they leave. tokens.go
 // and webhooks.go say who may change a token or a webhook, and how. The other files

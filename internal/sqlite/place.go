@@ -88,7 +88,7 @@ func (s *Store) serverRuns() bool {
 	if isLocked(s.file) {
 		return true
 	}
-	lock := flock.New(s.path+".lock", flock.SetFlag(os.O_RDONLY)) // which does not create it
+	lock := flock.New(s.path+".lock", flock.SetFlag(os.O_RDONLY)) // the flag keeps it from being created
 	defer lock.Close()
 	free, err := lock.TryRLock()
 	return err == nil && !free

@@ -190,7 +190,7 @@ func (s *Store) runScan(ctx context.Context, q plantstore.Query, at *plantstore.
 	if stopped {
 		return nil
 	}
-	return cmp.Or(err, ctx.Err()) // what is in memory is not interrupted
+	return cmp.Or(err, ctx.Err()) // reads of memory are not interrupted
 }
 
 // snapshot is a read transaction. Everything that is read on its connection until it ends

@@ -104,7 +104,7 @@ func (r *readers) open() (*sqlite.Conn, error) {
 
 func (r *readers) release(c *sqlite.Conn) {
 	if !r.brief {
-		c.SetInterrupt(nil) // which also ends what a panic in a consumer has left
+		c.SetInterrupt(nil) // this also ends a statement that a panic in a consumer has left
 	}
 	r.mu.Lock()
 	r.idle = append(r.idle, c)

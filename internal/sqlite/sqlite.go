@@ -138,7 +138,7 @@ func OpenLogged(path string, mode Mode, log *slog.Logger) (*Store, error) {
 	if mode == Serve && errors.Is(err, plantstore.ErrDamaged) {
 		err = withAdvice(damageAdvice, err)
 		s.damage.Store(&err)
-		s.broken.Store(&err) // which Run logs
+		s.broken.Store(&err) // Run logs it
 		return s, nil
 	}
 	if err != nil {

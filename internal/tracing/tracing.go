@@ -47,7 +47,7 @@ func New(version string, log *slog.Logger) (*Tracer, error) {
 	}
 	t := &Tracer{log: log}
 	otel.SetErrorHandler(t)
-	otel.SetLogger(logr.Discard()) // what matters also goes to the error handler
+	otel.SetLogger(logr.Discard()) // errors also go to the error handler
 	exporter, err := otlptracehttp.New(context.Background())
 	if err != nil {
 		return nil, fmt.Errorf("cannot export traces: %w", err)

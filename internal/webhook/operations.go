@@ -170,7 +170,7 @@ func (s *Sender) Resume(ctx context.Context, id string, by plantstore.Actor) (pl
 		switch w.Disabled {
 		case "":
 			return nil
-		case plantstore.Paused: // what was delivered before the pause may not be saved yet
+		case plantstore.Paused: // deliveries before the pause may not be saved yet
 			w.Try++
 		default:
 			w.Epoch++
