@@ -151,7 +151,7 @@ func readImport(c *call) (importing, error) {
 		case "mode":
 			op, ok := importOps[plantstore.ImportMode(value)]
 			if how.op = op; !ok {
-				problems.Add(plantstore.ErrParameter, `"mode" must be create, replace or delete, got %q`, plantstore.Shorten(value))
+				problems.Add(plantstore.ErrParameter, `"mode" must be %s, got %q`, alternatives(plantstore.ImportModes()), plantstore.Shorten(value))
 			}
 		default:
 			problems.Add(plantstore.ErrParameter, "unknown parameter %q; allowed: mode, dry_run", name)
