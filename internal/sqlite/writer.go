@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/bits"
 	"strings"
+	"time"
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
@@ -153,7 +154,7 @@ func (s *Store) transact(ctx context.Context, f func(*writer) error) error {
 // transaction runs f in a transaction (invariant 3).
 func (s *Store) transaction(f func(*writer) error) (err error) {
 	w := s.write
-	if err := exec(w.conn, "BEGIN IMMEDIATE"); err != nil {
+	if err := w.begin(); err != nil {
 		return err
 	}
 	// Some errors end the transaction by themselves. A panic in f does not.
@@ -177,6 +178,24 @@ func (s *Store) transaction(f func(*writer) error) (err error) {
 	}
 	s.committed(w)
 	return nil
+}
+
+// begin begins a transaction. While a server imports, it leaves the lock free for moments only. SQLite
+// looks for one of them every tenth of a second, which may take longer than busyTimeout, so another process
+// looks for it more often.
+func (w *writer) begin() error {
+	const text = "BEGIN IMMEDIATE"
+	if w.serves {
+		return exec(w.conn, text)
+	}
+	w.conn.SetBusyTimeout(time.Millisecond)
+	defer w.conn.SetBusyTimeout(busyTimeout)
+	for began := time.Now(); ; {
+		err := exec(w.conn, text)
+		if sqlite.ErrCode(err).ToPrimary() != sqlite.ResultBusy || time.Since(began) > busyTimeout {
+			return err
+		}
+	}
 }
 
 // committed takes over what a transaction did.
