@@ -173,8 +173,8 @@ func TestGenerationsAreLikeTheirLog(t *testing.T) {
 		flushed := map[plantstore.Tag][]plantstore.ID{}
 		for tag, ok := frozen.NextTag(""); ok; tag, ok = frozen.NextTag(tag + "\x00") {
 			ids, has := frozen.Tagged(tag)
-			for _, id := range ids {
-				if has(id) {
+			for i, id := range ids {
+				if has[i] {
 					flushed[plantstore.NewTag(tag)] = append(flushed[plantstore.NewTag(tag)], id)
 				}
 			}

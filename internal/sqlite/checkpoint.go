@@ -131,10 +131,13 @@ func (s *Store) idleFlush(ctx context.Context) (next time.Duration, err error) {
 // flushWhileIdle flushes until idleFlushTime has passed or a batch waits. If there is nothing
 // to flush, it merges segments of the index of names, or trims.
 func (s *Store) flushWhileIdle(w *writer) error {
-	if w.tx.names.merge > 0 || s.unflushed.Load().Frozen == nil && w.tx.names.state != indexOff && !w.tx.names.merged {
+	idle := s.unflushed.Load().Frozen == nil
+	switch {
+	case w.tx.names.merge > 0:
 		return w.mergeNames()
-	}
-	if s.unflushed.Load().Frozen == nil {
+	case idle && w.tx.names.state != indexOff && !w.tx.names.merged:
+		return w.mergeRest()
+	case idle:
 		return s.trim(trimSize, 0)
 	}
 	for began := time.Now(); ; {

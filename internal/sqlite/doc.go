@@ -1,8 +1,8 @@
 // Package sqlite keeps the store in one SQLite file: the embedded store.
 //
 // A write is appended to the log of changes (apply.go), and is then durable and visible. The
-// table of plants is brought up to date later, in runs sorted by id (flush.go), and the table
-// of tagged plants after it (tags.go), and then the index of names, if there is one (search.go).
+// table of plants is brought up to date later, in runs sorted by id (flush.go), and with it the index
+// of names, if there is one (search.go), and then the table of tagged plants (tags.go).
 // Until then internal/memtable has the plant. A read takes it from there, or else from the table
 // (read.go).
 //
@@ -25,10 +25,11 @@
 //     COMMIT fails, they are taken back.
 //  4. A reader MUST load the generations before it begins its transaction, and MUST begin anew
 //     if the active one was frozen before the snapshot's last row.
-//  5. The table may be ahead of flushed, and the table of tagged plants and the index of names
-//     behind the table, but only for plants that have a row after flushed. Readers MUST take
-//     those from memory, whatever the tables say about them. While the index is built, this is
-//     about plants before search_next.
+//  5. The table may be ahead of flushed, and the table of tagged plants behind the table, but only
+//     for plants that have a row after flushed. Readers MUST take those from memory, whatever the
+//     tables say about them. A transaction that changes a name in the table MUST change it in the
+//     index of names, from what the table had: the index has the names of the table, of the plants
+//     before search_next while it is built.
 //  6. A flush MUST write final states, so that it can be repeated after a crash. The number of
 //     plants and the size of the log are stored as of flushed, in the transaction that moves it.
 //  7. Only the process that holds the locks writes plants, flushes and trims. Others MUST append

@@ -25,24 +25,21 @@ const flushText = 4 << 20
 
 // mergingFill is how full the active generation is when a transaction that merges segments of the
 // index of names flushes, too. Before, it does one of them, which takes less time. The flush is
-// three times as fast as the log grows, and goes over the plants twice, so it ends in time.
+// three times as fast as the log grows, so it ends in time.
 const mergingFill = 1.0 / 3
 
-// progress is how much of the frozen generation has been flushed: all plants first, and then
-// which of them have which tag.
+// progress is how much of the frozen generation has been flushed: all plants first, with their
+// names in the index, and then which of them have which tag.
 type progress struct {
-	next    plantstore.ID            // plants before this one have been
-	stored  bool                     // all plants have been
-	nextTag string                   // the tags before this one have been, except for ids
-	tag     string                   // the one before nextTag
-	ids     []plantstore.ID          // the plants that have got or lost tag and are left
-	has     func(plantstore.ID) bool // whether they have it in the end
-	left    int                      // approximate number of rows to write for the rest
-	plants  int64                    // how many there are as of the generation's last row
-	bytes   int64                    // the size of its rows in the log
-
-	tagged   bool          // the table of tagged plants has all of them
-	nextName plantstore.ID // the index of names has the plants before this one
+	next    plantstore.ID   // plants before this one have been
+	stored  bool            // all plants have been
+	nextTag string          // the tags before this one have been, except for ids
+	tag     string          // the one before nextTag
+	ids     []plantstore.ID // the plants that have got or lost tag and are left
+	has     []bool          // whether they have it in the end
+	left    int             // approximate number of rows to write for the rest
+	plants  int64           // how many there are as of the generation's last row
+	bytes   int64           // the size of its rows in the log
 }
 
 // freeze makes the active generation the frozen one, to be flushed. There must be
@@ -51,7 +48,7 @@ func (s *Store) freeze() {
 	mem := s.unflushed.Load()
 	w := s.write
 	w.since = w.time
-	w.progress = progress{next: memtable.FirstID, nextName: memtable.FirstID, left: s.flushRows(mem.Active), plants: w.plants, bytes: w.unflushedBytes}
+	w.progress = progress{next: memtable.FirstID, left: s.flushRows(mem.Active), plants: w.plants, bytes: w.unflushedBytes}
 	// A reader that has the old pointer learns from this that it does not cover what
 	// is committed from now on.
 	mem.Active.Freeze(w.seq)
@@ -73,10 +70,7 @@ func (s *Store) freezeRest() bool {
 // flushRows returns approximately how many rows the flush of a generation writes.
 func (s *Store) flushRows(g *memtable.Generation) int {
 	size := g.Size()
-	if s.write.names.state != indexOff {
-		size.Rows *= 1 + indexWork
-	}
-	return size.Rows + size.TagChanges
+	return size.Rows*s.write.names.rows() + size.TagChanges
 }
 
 // fill returns how full the active generation is: it is 1 when one of the limits is reached.
@@ -121,8 +115,8 @@ func (s *Store) flushDue() int {
 		return 0
 	}
 	all, left, group := s.flushRows(frozen), s.write.progress.left, groupSize
-	if s.write.progress.tagged {
-		group = indexGroup * indexWork
+	if s.write.names.state != indexOff && !s.write.progress.stored {
+		group = indexGroup * s.write.names.rows()
 	}
 	if left <= 0 { // the estimate was too low, or nothing is left, which the last flush finds
 		return min(group, 1+all/64)
@@ -135,8 +129,8 @@ func (s *Store) flushDue() int {
 }
 
 // flush brings the tables up to date with the frozen generation, by about n rows with up to
-// that many bytes of text: first the plants, in order of id, then which of them have which
-// tag, then the index of their names (invariant 6).
+// that many bytes of text: first the plants and the index of their names, in order of id, then
+// which of them have which tag (invariant 6).
 func (s *Store) flush(n int, text int64) error {
 	frozen := s.unflushed.Load().Frozen
 	if n == 0 || frozen == nil {
@@ -153,18 +147,9 @@ func (s *Store) flush(n int, text int64) error {
 			return nil
 		}
 	}
-	if !w.tx.progress.tagged {
-		last, err := w.flushTags(frozen, n, text)
-		if err != nil {
-			return fmt.Errorf("flush tags: %w", err)
-		}
-		if w.tx.progress.tagged = last; !last || n <= 0 {
-			return nil
-		}
-	}
-	last, err := w.flushNames(frozen, n)
+	last, err := w.flushTags(frozen, n, text)
 	if err != nil {
-		return fmt.Errorf("flush names: %w", err)
+		return fmt.Errorf("flush tags: %w", err)
 	}
 	if !last {
 		return nil
@@ -179,10 +164,14 @@ func (s *Store) flush(n int, text int64) error {
 	return err
 }
 
-// flushPlants flushes the next n plants, with up to that many bytes of text, and returns how
-// many plants and how much text it was.
+// flushPlants flushes the next plants, by about n rows with up to that many bytes of text, and returns
+// how many rows and how much text it was.
 func (w *writer) flushPlants(frozen *memtable.Generation, n int, text int64) (flushed int, size int64, err error) {
-	p := &w.tx.progress
+	p, rows := &w.tx.progress, w.tx.names.rows()
+	if w.tx.names.state != indexOff {
+		text = max(indexText, 3*(w.tx.bytes-w.bytes))
+		n = max(1, min(n/rows, int(text/rowOverhead)))
+	}
 	chunk := frozen.From(p.next, math.MaxInt64, make([]memtable.Entry, 0, n))
 	last := len(chunk) < n || chunk[n-1].ID == math.MaxInt64
 	for i, e := range chunk {
@@ -191,23 +180,42 @@ func (w *writer) flushPlants(frozen *memtable.Generation, n int, text int64) (fl
 			break
 		}
 	}
-	p.stored = last
-	if !last {
+	all := len(chunk)
+	var before []plantstore.Plant
+	if w.tx.names.state != indexOff {
+		if before, chunk, err = w.indexedNames(chunk, flushText); err != nil {
+			return 0, 0, err
+		}
+	}
+	p.stored = last && len(chunk) == all
+	if !p.stored {
 		p.next = chunk[len(chunk)-1].ID + 1
 	}
-	p.left -= len(chunk)
+	flushed = len(chunk) * rows
+	p.left -= flushed
 	w.tx.text += size
-	return len(chunk), size, w.store(frozen, chunk)
+	if err := w.store(frozen, chunk); err != nil || w.tx.names.state == indexOff {
+		return flushed, size, err
+	}
+	return flushed, size, w.reindex(frozen, chunk, before)
 }
 
 // store brings the table up to date with entries in order of id.
 func (w *writer) store(frozen *memtable.Generation, entries []memtable.Entry) error {
 	for len(entries) > 0 {
-		if entries[0].Deleted() {
-			if err := exec(w.conn, "DELETE FROM stored WHERE id = ?", int64(entries[0].ID)); err != nil {
+		deleted := 0
+		for deleted < len(entries) && entries[deleted].Deleted() {
+			deleted++
+		}
+		if deleted > 0 {
+			stmt, n := w.fromStored.first(deleted)
+			for i, e := range entries[:n] {
+				stmt.BindInt64(i+1, int64(e.ID))
+			}
+			if err := run(stmt, 0); err != nil {
 				return err
 			}
-			entries = entries[1:]
+			entries = entries[n:]
 			continue
 		}
 		stmt, n := w.intoStored.first(len(entries))
@@ -248,4 +256,9 @@ func isDense(entries []memtable.Entry) bool {
 func insertStored(n int) string {
 	return "INSERT INTO stored (" + storedColumns + ") VALUES (?, ?, ?, ?, ?, ?)" + strings.Repeat(", (?, ?, ?, ?, ?, ?)", n-1) +
 		" ON CONFLICT (id) DO UPDATE SET name = excluded.name, tag = excluded.tag, seq = excluded.seq, updated = excluded.updated, created = excluded.created"
+}
+
+// deleteStored returns a statement that deletes n plants.
+func deleteStored(n int) string {
+	return "DELETE FROM stored WHERE id IN (?" + strings.Repeat(", ?", n-1) + ")"
 }

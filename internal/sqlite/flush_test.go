@@ -717,7 +717,7 @@ func TestInsertKeepsNoLargeValues(t *testing.T) {
 	name := strings.Repeat("x", maxKept)
 	l.apply(t, []plantstore.Write{{Plant: plantstore.Plant{ID: 1, Name: name}}, {Plant: plantstore.Plant{ID: 2, Name: name}}})
 	l.flush(t, 3)
-	for table, statements := range map[string]inserter{"log": s.write.intoLog, "stored": s.write.intoStored} {
+	for table, statements := range map[string]batched{"log": s.write.intoLog, "stored": s.write.intoStored} {
 		err := s.transaction(func(*writer) error { return run(statements[1], 0) })
 		if sqlite.ErrCode(err) != sqlite.ResultConstraintNotNull {
 			t.Errorf("%s: error %v, want that a value is NULL", table, err)

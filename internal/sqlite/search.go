@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -33,8 +34,8 @@ type nameIndex struct {
 	next   plantstore.ID // while it is built: it has the plants before this one
 	plants int64         // how many the build has added
 
-	// merge is how many bytes of the names that were added are to be merged before more are, and
-	// merged says that there is nothing to merge.
+	// merge is how many bytes of the names that were added or removed are to be merged before more
+	// are, and merged says that there is nothing to merge.
 	merge  int
 	merged bool
 }
@@ -44,14 +45,22 @@ func (x *nameIndex) has(id plantstore.ID) bool {
 	return x.state == indexReady || x.state == indexBuilding && id < x.next
 }
 
+// rows returns how many rows of a table take as long to flush as a plant.
+func (x *nameIndex) rows() int {
+	if x.state == indexOff {
+		return 1
+	}
+	return 1 + indexWork
+}
+
 const (
 	// indexWork is how many rows of a table take as long to write as a plant in the index.
-	indexWork = 5
+	indexWork = 3
 	// A transaction adds indexGroup plants to the index, if there are that many, because each
 	// transaction makes a segment, and segments have to be merged. They have indexText bytes of
 	// text, or a few times what the transaction appends to the log: they take about 20 ms.
 	indexGroup = 2048
-	indexText  = 64 << 10
+	indexText  = 128 << 10
 	// mergedText is for how many bytes of names a page is merged. A transaction merges mergeStep
 	// pages, or one for mergeShare bytes that it appends to the log, up to maxMerge: those take
 	// about 70 ms on a busy machine.
@@ -80,15 +89,13 @@ const (
 const examined = "\x01\x01\x01"
 
 // createIndex makes the index. With detail=none it knows which plants have a trigram, and nothing
-// else; without content it does not have the names. Nothing is merged unless it is asked for: a
-// merge would keep a batch waiting. A segment is merged when half of its names are out of date: with
-// FTS5's 10 %, while all plants are replaced, the large ones would be merged again and again.
+// else; it has neither the names nor their lengths. So whoever removes a name says what it was. Nothing
+// is merged unless it is asked for: a merge would keep a batch waiting.
 var createIndex = []string{
-	"CREATE VIRTUAL TABLE names USING fts5(name, tokenize = 'trigram case_sensitive 1', detail = none, content = '', contentless_delete = 1)",
+	"CREATE VIRTUAL TABLE names USING fts5(name, tokenize = 'trigram case_sensitive 1', detail = none, content = '', columnsize = 0)",
 	"INSERT INTO names (names, rank) VALUES ('automerge', 0)",
 	"INSERT INTO names (names, rank) VALUES ('crisismerge', 1999)",
 	"INSERT INTO names (names, rank) VALUES ('usermerge', 16)",
-	"INSERT INTO names (names, rank) VALUES ('deletemerge', 50)",
 	"INSERT INTO names (names, rank) VALUES ('hashsize', 16777216)",
 }
 
@@ -208,48 +215,108 @@ func (snap *snapshot) betterByName(q *plantstore.Query) (bool, error) {
 	return named < most, err
 }
 
-// flushNames brings the index of names up to date with the frozen generation, by as many plants as
-// take as long as n rows, and reports whether that was the rest.
-func (w *writer) flushNames(frozen *memtable.Generation, n int) (last bool, err error) {
-	x, p := &w.tx.names, &w.tx.progress
-	if x.state == indexOff {
-		return true, nil
-	}
-	text, limit := 0, max(indexText, 3*(w.tx.bytes-w.bytes))
-	n = max(1, min(n/indexWork, int(limit/rowOverhead)))
-	chunk := frozen.From(p.nextName, math.MaxInt64, make([]memtable.Entry, 0, n))
-	last = len(chunk) < n || chunk[n-1].ID == math.MaxInt64
-	for _, e := range chunk {
-		p.nextName = e.ID + 1
-		p.left -= indexWork
-		switch {
-		case !x.has(e.ID): // it will be added
-		case e.Deleted():
-			if err := exec(w.conn, "DELETE FROM names WHERE rowid = ?", int64(e.ID)); err != nil {
-				return false, err
-			}
-			x.merged = false
-		default:
-			name := frozen.Plant(e).Name
-			text += rowOverhead + len(name) // as what is appended is counted: folded it may be longer
-			if err := w.addName(e.ID, name); err != nil {
-				return false, err
-			}
+// indexedNames returns the plants of the table, of those that entries change, with what the index has of
+// their names. If these have more than that many bytes of text, it reads only the first, and returns
+// the entries that it is about.
+func (w *writer) indexedNames(entries []memtable.Entry, text int64) ([]plantstore.Plant, []memtable.Entry, error) {
+	var names []plantstore.Plant
+	ids := make([]plantstore.ID, 0, 4*groupSize)
+	for i, e := range entries {
+		if w.tx.names.has(e.ID) {
+			ids = append(ids, e.ID)
 		}
-		if int64(text) >= limit {
-			return last && e.ID == chunk[len(chunk)-1].ID, nil
+		if len(ids) < cap(ids) && i < len(entries)-1 {
+			continue
 		}
+		err := eachStored(w.conn, ids, func(p plantstore.StoredPlant) {
+			text -= int64(len(p.Name))
+			names = append(names, plantstore.Plant{ID: p.ID, Name: indexed(&w.fold, p.ID, p.Name)})
+		})
+		if err != nil || text < 0 {
+			return names, entries[:i+1], err
+		}
+		ids = ids[:0]
 	}
-	return last, nil
+	return names, entries, nil
 }
 
-// addName adds a plant to the index, or replaces it there. They are added in order of their ids.
-func (w *writer) addName(id plantstore.ID, name string) error {
-	stmt, err := w.conn.Prepare(insertName)
+// reindex brings the index of names up to date with entries. before has the plants that it has of them.
+func (w *writer) reindex(frozen *memtable.Generation, entries []memtable.Entry, before []plantstore.Plant) error {
+	for _, e := range entries {
+		if !w.tx.names.has(e.ID) { // it will be added
+			continue
+		}
+		gone, added := "", ""
+		if !e.Deleted() {
+			added = indexed(&w.fold, e.ID, frozen.Plant(e).Name)
+		}
+		if len(before) > 0 && before[0].ID == e.ID {
+			gone, before = before[0].Name, before[1:]
+			if !e.Deleted() {
+				if gone == added {
+					continue
+				}
+				gone, added = difference(gone, added)
+			}
+			if err := w.index(removeName, e.ID, gone); err != nil {
+				return err
+			}
+		}
+		if !e.Deleted() {
+			if err := w.index(insertName, e.ID, added); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// maxDifference is how many characters of a name are looked for in the rest of it.
+const maxDifference = 32
+
+// difference returns the parts of two names in which they differ, with all trigrams that one has and
+// the other has not. If a trigram that is gone in one place is left in another, all of the name is added.
+func difference(before, after string) (gone, added string) {
+	was, is := []rune(before), []rune(after)
+	// FTS5 reads NUL and others in a way of its own.
+	if special := func(r rune) bool { return r == 0 || r == 0xfffe || r == 0xffff }; slices.ContainsFunc(was, special) || slices.ContainsFunc(is, special) {
+		return before, after
+	}
+	head, tail, most := 0, 0, min(len(was), len(is))
+	for head < most && was[head] == is[head] {
+		head++
+	}
+	for tail < most-head && was[len(was)-1-tail] == is[len(is)-1-tail] {
+		tail++
+	}
+	head, tail = max(0, head-2), max(0, tail-2)
+	was, is = was[head:len(was)-tail], is[head:len(is)-tail]
+	gone, added = string(was), string(is)
+	if len(added) == len(after) || len(was) > maxDifference {
+		return gone, after
+	}
+	for trigram := range trigrams(gone) {
+		if strings.Contains(after, trigram) && !strings.Contains(added, trigram) {
+			return gone, after
+		}
+	}
+	return gone, added
+}
+
+const (
+	// insertName adds a plant to the index of names, or more of its name. It does not add several: for
+	// the savepoint of such a statement FTS5 would make a segment.
+	insertName = "INSERT INTO names (rowid, name) VALUES (?, ?)"
+	// removeName removes what it has of a plant's name, or a part of it.
+	removeName = "INSERT INTO names (names, rowid, name) VALUES ('delete', ?, ?)"
+)
+
+// index runs insertName or removeName, in order of the ids.
+func (w *writer) index(text string, id plantstore.ID, name string) error {
+	stmt, err := w.conn.Prepare(text)
 	if err != nil {
 		return err
 	}
-	name = indexed(&w.fold, id, name)
 	stmt.BindInt64(1, int64(id))
 	stmt.BindText(2, name)
 	if err := run(stmt, len(name)); err != nil {
@@ -259,11 +326,6 @@ func (w *writer) addName(id plantstore.ID, name string) error {
 	w.tx.names.merged = false
 	return nil
 }
-
-// insertName adds a plant to the index of names. REPLACE removes what it has of the plant, so that
-// the statement can be repeated. It does not add several: for the savepoint of such a statement FTS5
-// would make a segment.
-const insertName = "REPLACE INTO names (rowid, name) VALUES (?, ?)"
 
 // mergePages returns how many pages a transaction merges that appends so many bytes to the log, if
 // so many bytes of names are to be merged.
@@ -275,20 +337,54 @@ func mergePages(appended int64, names int) int {
 // one trigram, which takes about a tenth of a second for a million plants.
 func (w *writer) mergeNames() error {
 	pages := mergePages(w.tx.bytes-w.bytes, w.tx.names.merge)
+	more, err := w.merge(pages)
+	w.tx.names.merge = max(0, w.tx.names.merge-pages*mergedText)
+	if !more {
+		w.tx.names.merge = 0
+	}
+	return err
+}
+
+// mergeRest merges what nobody waits for: segments as mergeNames does, and then all of them, if the others
+// have more than half as many pages as the largest. That removes what is left of names that are gone.
+func (w *writer) mergeRest() error {
+	more, err := w.merge(mergeStep)
+	if err != nil || more {
+		return err
+	}
+	var all, largest int64
+	err = query(w.conn, func(row *sqlite.Stmt) error {
+		all, largest = row.ColumnInt64(0), row.ColumnInt64(1)
+		return nil
+	}, sizesOfSegments)
+	if err == nil && 2*all > 3*largest {
+		more, err = w.merge(-mergeStep)
+	}
+	w.tx.names.merged = !more
+	return err
+}
+
+// sizesOfSegments returns how many pages the segments of the index have, and how many the largest has.
+// FTS5 numbers a segment's pages from its own number times 2^37 on.
+const sizesOfSegments = `WITH RECURSIVE segments (n) AS (
+		SELECT min(segid) FROM names_idx
+		UNION ALL SELECT (SELECT min(segid) FROM names_idx WHERE segid > n) FROM segments WHERE n IS NOT NULL),
+	sizes (pages) AS (SELECT (SELECT max(id) FROM names_data WHERE id < (n << 37) + (1 << 31)) - (n << 37) FROM segments WHERE n IS NOT NULL)
+	SELECT coalesce(sum(pages), 0), coalesce(max(pages), 0) FROM sizes`
+
+// merge merges so many pages of segments that FTS5 finds to be due, or of all if the number is negative.
+// It reports false if there is nothing to merge.
+func (w *writer) merge(pages int) (more bool, err error) {
 	const changes = "SELECT total_changes()"
 	before, err := number(w.conn, changes)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := exec(w.conn, "INSERT INTO names (names, rank) VALUES ('merge', ?)", pages); err != nil {
-		return fmt.Errorf("merge: %w", err)
+		return false, fmt.Errorf("merge: %w", err)
 	}
 	after, err := number(w.conn, changes)
-	w.tx.names.merge = max(0, w.tx.names.merge-pages*mergedText)
-	if after-before < 2 { // as FTS5 documents
-		w.tx.names.merge, w.tx.names.merged = 0, true
-	}
-	return err
+	return after-before >= 2, err // as FTS5 documents
 }
 
 // mayMerge reports whether segments of the index may be merged.
@@ -364,7 +460,7 @@ func (w *writer) buildIndex() error {
 	err := query(w.conn, func(row *sqlite.Stmt) error {
 		p := plantstore.Plant{ID: plantstore.ID(row.ColumnInt64(0)), Name: row.ColumnText(1)}
 		plants = append(plants, p)
-		if text += rowOverhead + len(p.Name); len(plants) == indexGroup || text >= 4*indexText {
+		if text += rowOverhead + len(p.Name); len(plants) == indexGroup || text >= 2*indexText {
 			last = p.ID == math.MaxInt64
 			return errStop
 		}
@@ -374,7 +470,7 @@ func (w *writer) buildIndex() error {
 		return err
 	}
 	for _, p := range plants {
-		if err := w.addName(p.ID, p.Name); err != nil {
+		if err := w.index(insertName, p.ID, indexed(&w.fold, p.ID, p.Name)); err != nil {
 			return err
 		}
 	}
@@ -394,7 +490,7 @@ const droppedPrefix = "dropped_"
 // tables, and are then emptied in steps.
 func (s *Store) retireIndex(w *writer) error {
 	prefix := droppedPrefix + strings.ToLower(rand.Text()[:8])
-	for _, table := range []string{"_data", "_idx", "_docsize"} {
+	for _, table := range []string{"_data", "_idx"} {
 		if err := exec(w.conn, "ALTER TABLE names"+table+" RENAME TO "+prefix+table); err != nil {
 			return fmt.Errorf("drop the index of names: %w", err)
 		}

@@ -3,6 +3,8 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -199,16 +201,6 @@ func TestFlushEndsWhenTheIndexIsMadeMeanwhile(t *testing.T) {
 	if fill := l.store.fill(); fill > 0.75 {
 		t.Errorf("when the generation was flushed, the next one was filled to %.2f", fill)
 	}
-	for frozen() == nil || !l.store.write.progress.tagged {
-		create()
-	}
-	l.store.IndexNames(rules.IndexOff)
-	l.stepIndex(t)
-	create()
-	create()
-	if got := frozen(); got != nil {
-		t.Error("without an index, the flush of its plants goes on")
-	}
 }
 
 // Names that are longer folded, and merges, do not make the flush fall behind what is written.
@@ -248,6 +240,84 @@ func TestMergesAreBounded(t *testing.T) {
 		if got := mergePages(tt.appended, tt.names); got != tt.pages {
 			t.Errorf("beside %d bytes %d pages are merged for %d bytes of names, want %d", tt.appended, got, tt.names, tt.pages)
 		}
+	}
+}
+
+// A name is replaced by what differs: after that the index has the trigrams of the new one.
+func TestDifferencesOfNames(t *testing.T) {
+	for _, tt := range []struct{ before, after, gone, added string }{
+		{"monstera 1234567", "monstera 1234568", "567", "568"},
+		{"monstera alba", "monstera", "ra alba", "ra"},
+		{"", "fern", "", "fern"},
+		{"fern 1", "rose 1", "fern 1", "rose 1"},
+		{"x000 y000 z", "x001 y000 z", "000 y", "x001 y000 z"}, // "000" is left
+		{"ab\x00cd", "ab\x00ce", "ab\x00cd", "ab\x00ce"},
+	} {
+		if gone, added := difference(tt.before, tt.after); gone != tt.gone || added != tt.added {
+			t.Errorf("from %q to %q: %q is gone and %q added, want %q and %q", tt.before, tt.after, gone, added, tt.gone, tt.added)
+		}
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 20_000 {
+		same, end := storetest.AnyText(r, 3), storetest.AnyText(r, 3)
+		before, after := same+storetest.AnyText(r, 4)+end, same+storetest.AnyText(r, 4)+end
+		gone, added := difference(before, after)
+		got := trigrams(before)
+		for trigram := range trigrams(gone) {
+			delete(got, trigram)
+		}
+		maps.Copy(got, trigrams(added))
+		if !maps.Equal(got, trigrams(after)) {
+			t.Fatalf("from %q to %q: without %q and with %q the trigrams are %v", before, after, gone, added, got)
+		}
+	}
+}
+
+// While there are no writes, what is left of names that are gone is merged away.
+func TestIndexOfNamesThatAreGoneBecomesSmall(t *testing.T) {
+	l := newComparison(t, 1)
+	l.store.GenerationLimit.Rows = generationSize
+	l.store.IndexNames(rules.IndexOn)
+	l.settle(t)
+	idle := func() (pages int64) {
+		t.Helper()
+		for l.store.freezeRest() {
+			l.flush(t, idleFlushSize)
+		}
+		for l.store.mayMerge() {
+			if err := l.store.withWriter(t.Context(), l.store.flushWhileIdle); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pages, err := number(l.store.write.conn, "SELECT count(*) FROM names_data")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pages
+	}
+	const plants = 5000
+	write := func(op plantstore.Op, id int, name string) plantstore.Write {
+		return plantstore.Write{Op: op, Plant: plantstore.Plant{ID: plantstore.ID(id), Name: name}}
+	}
+	var created, deleted []plantstore.Write
+	for i := range plants {
+		created = append(created, write(plantstore.Create, i, fmt.Sprint(l.Uint64())))
+		deleted = append(deleted, write(plantstore.Delete, i, ""))
+	}
+	l.apply(t, created)
+	full := idle()
+	for range 6 {
+		for i := range created {
+			created[i] = write(plantstore.Replace, i, fmt.Sprint(l.Uint64()))
+		}
+		l.apply(t, created)
+		if got := idle(); got > 2*full+10 {
+			t.Fatalf("after names were replaced, the index has %d pages, and it had %d", got, full)
+		}
+	}
+	l.apply(t, deleted)
+	if got := idle(); got > 10 || full < 20 {
+		t.Errorf("without plants the index has %d pages, and it had %d", got, full)
 	}
 }
 
@@ -313,9 +383,9 @@ func TestCheckComparesTheIndexWithTheNames(t *testing.T) {
 		t.Fatalf("check: %q, %v", problems, err)
 	}
 	for name, damage := range map[string]string{
-		"a plant too many": "REPLACE INTO names (rowid, name) VALUES (5000000, 'monstera')",
-		"another name":     "REPLACE INTO names (rowid, name) SELECT id, 'monstera' FROM stored WHERE id NOT IN " + unflushedIDs + " LIMIT 1",
-		"a plant too few":  "DELETE FROM names WHERE rowid IN (SELECT id FROM stored WHERE octet_length(name) > 10 AND id NOT IN " + unflushedIDs + " LIMIT 1)",
+		"a plant too many": "INSERT INTO names (rowid, name) VALUES (5000000, 'monstera')",
+		"another name":     "INSERT INTO names (rowid, name) SELECT id, 'monstera' FROM stored WHERE id NOT IN " + unflushedIDs + " LIMIT 1",
+		"a plant too few":  "INSERT INTO names (names, rowid, name) SELECT 'delete', id, name FROM stored WHERE name GLOB '*mon*' AND octet_length(name) < 100 AND id NOT IN " + unflushedIDs + " LIMIT 1",
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := l.copyFiles(t)

@@ -224,7 +224,11 @@ func (s *Store) open(mode Mode) error {
 		return err
 	}
 	w := s.write
-	err = errors.Join(w.intoLog.prepare(conn, groupSize, insertLog), w.intoStored.prepare(conn, 4*groupSize, insertStored), w.intoTagged.prepare(conn, 4*groupSize, insertTagged))
+	err = errors.Join(
+		w.intoLog.prepare(conn, groupSize, insertLog),
+		w.intoStored.prepare(conn, 4*groupSize, insertStored), w.fromStored.prepare(conn, 4*groupSize, deleteStored),
+		w.intoTagged.prepare(conn, 4*groupSize, insertTagged), w.fromTagged.prepare(conn, 4*groupSize, deleteTagged),
+	)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"zombiezen.com/go/sqlite"
@@ -27,10 +28,10 @@ func (w *writer) flushTags(frozen *memtable.Generation, n int, text int64) (last
 			p.ids, p.has = frozen.Tagged(tag)
 		}
 		ids := p.ids[:min(n, 1+int(text/int64(1+len(p.tag))), len(p.ids))]
-		if err := w.storeTag(p.tag, ids, p.has); err != nil {
+		if err := w.storeTag(p.tag, ids, p.has[:len(ids)]); err != nil {
 			return false, err
 		}
-		p.ids = p.ids[len(ids):]
+		p.ids, p.has = p.ids[len(ids):], p.has[len(ids):]
 		size := len(ids) * len(p.tag)
 		n, text = n-max(1, len(ids)), text-int64(size)
 		p.left -= len(ids)
@@ -39,29 +40,69 @@ func (w *writer) flushTags(frozen *memtable.Generation, n int, text int64) (last
 	return false, nil
 }
 
+// tagGroup is how many plants are brought up to date in the table of tagged plants at a time.
+const tagGroup = 128
+
 // storeTag brings the table of tagged plants up to date with plants that have got or lost a
 // tag.
-func (w *writer) storeTag(tag string, ids []plantstore.ID, has func(plantstore.ID) bool) error {
-	tagged := make([]plantstore.ID, 0, len(ids))
-	for _, id := range ids {
-		if has(id) {
-			tagged = append(tagged, id)
-			continue
+func (w *writer) storeTag(tag string, ids []plantstore.ID, has []bool) error {
+	for len(ids) > 0 {
+		n := min(tagGroup, len(ids))
+		if err := w.storeTagged(tag, ids[:n], has); err != nil {
+			return err
 		}
-		if err := exec(w.conn, "DELETE FROM stored_by_tag WHERE tag = ? AND id = ?", tag, int64(id)); err != nil {
+		ids, has = ids[n:], has[n:]
+	}
+	return nil
+}
+
+// storeTagged is storeTag for a group. If the table has few other plants between the first and the last, it
+// removes all, and adds those again that have the tag: that takes less time than to find each.
+func (w *writer) storeTagged(tag string, ids []plantstore.ID, has []bool) error {
+	var with, without []plantstore.ID
+	for i, id := range ids {
+		if has[i] {
+			with = append(with, id)
+		} else {
+			without = append(without, id)
+		}
+	}
+	if len(without) > 0 {
+		first, last, few := int64(ids[0]), int64(ids[len(ids)-1]), 2*len(without)
+		stored, err := queryAll(w.conn, func(row *sqlite.Stmt) (plantstore.ID, error) { return plantstore.ID(row.ColumnInt64(0)), nil },
+			"SELECT id FROM stored_by_tag WHERE tag = ? AND id BETWEEN ? AND ? ORDER BY id LIMIT ?", tag, first, last, few+1)
+		switch {
+		case err != nil || len(stored) == 0:
+		case len(stored) <= few:
+			for _, id := range stored {
+				if _, changed := slices.BinarySearch(ids, id); !changed {
+					with = append(with, id)
+				}
+			}
+			slices.Sort(with)
+			err = exec(w.conn, "DELETE FROM stored_by_tag WHERE tag = ? AND id BETWEEN ? AND ?", tag, first, last)
+		default:
+			err = runTagged(w.fromTagged, tag, without)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	for len(tagged) > 0 {
-		stmt, n := w.intoTagged.first(len(tagged))
+	return runTagged(w.intoTagged, tag, with)
+}
+
+// runTagged runs statements that bind a tag, and ids.
+func runTagged(statements batched, tag string, ids []plantstore.ID) error {
+	for len(ids) > 0 {
+		stmt, n := statements.first(len(ids))
 		stmt.BindText(1, tag)
-		for i, id := range tagged[:n] {
+		for i, id := range ids[:n] {
 			stmt.BindInt64(i+2, int64(id))
 		}
 		if err := run(stmt, len(tag)); err != nil {
 			return err
 		}
-		tagged = tagged[n:]
+		ids = ids[n:]
 	}
 	return nil
 }
@@ -71,6 +112,12 @@ func (w *writer) storeTag(tag string, ids []plantstore.ID, has func(plantstore.I
 // the pages that it changes.
 func insertTagged(n int) string {
 	return "INSERT OR IGNORE INTO stored_by_tag (tag, id) VALUES (?1, ?2)" + strings.Repeat(", (?1, ?)", n-1)
+}
+
+// deleteTagged returns a statement that removes n plants from the table of tagged plants. It binds
+// what insertTagged does.
+func deleteTagged(n int) string {
+	return "DELETE FROM stored_by_tag WHERE tag = ?1 AND id IN (?2" + strings.Repeat(", ?", n-1) + ")"
 }
 
 // tagBudget is how much work a page of tags does: the number of rows that it reads, where a

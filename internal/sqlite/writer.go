@@ -22,7 +22,8 @@ import (
 type writer struct {
 	conn                            *sqlite.Conn
 	serves                          bool // the store is opened to serve
-	intoLog, intoStored, intoTagged inserter
+	intoLog, intoStored, intoTagged batched
+	fromStored, fromTagged          batched
 	fold                            match.Matcher
 
 	state             // as of the last commit
@@ -66,25 +67,25 @@ type logRow struct {
 	prev    int64 // the plant's event before a replacement or a deletion, or 0 if that is not known
 }
 
-// inserter has the statements that insert 1 row of a table, 2, 4 and so on.
-type inserter []*sqlite.Stmt
+// batched has the statements that insert or delete 1 row of a table, 2, 4 and so on.
+type batched []*sqlite.Stmt
 
 // prepare prepares the statements for up to that many rows.
-func (i *inserter) prepare(c *sqlite.Conn, most int, insert func(rows int) string) error {
+func (b *batched) prepare(c *sqlite.Conn, most int, text func(rows int) string) error {
 	for n := 1; n <= most; n *= 2 {
-		stmt, err := c.Prepare(insert(n))
+		stmt, err := c.Prepare(text(n))
 		if err != nil {
 			return err
 		}
-		*i = append(*i, stmt)
+		*b = append(*b, stmt)
 	}
 	return nil
 }
 
-// first returns the statement for the first of that many rows, and how many it inserts.
-func (i inserter) first(rows int) (*sqlite.Stmt, int) {
-	power := min(bits.Len(uint(rows)), len(i)) - 1
-	return i[power], 1 << power
+// first returns the statement for the first of that many rows, and how many it is for.
+func (b batched) first(rows int) (*sqlite.Stmt, int) {
+	power := min(bits.Len(uint(rows)), len(b)) - 1
+	return b[power], 1 << power
 }
 
 // insertLog returns a statement that appends n rows. It binds the seq of the first one, and

@@ -19,8 +19,7 @@ CREATE INDEX log_unlinked ON log (id) WHERE type = 3 OR prev IS NULL AND type < 
 -- The index of names: search is 0 if there is none, 1 while it is built, and 2 when it is complete.
 -- While it is built, it has the plants with ids before search_next, and search_plants is how many
 -- the build has added. It is the FTS5 table names, which a server makes when it needs it. Its rowid
--- is a plant's id. Like stored_by_tag, it may be behind stored for plants that the log has
--- after the row flushed.
+-- is a plant's id, and it has the names of stored.
 ALTER TABLE log_state ADD COLUMN search INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE log_state ADD COLUMN search_next INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE log_state ADD COLUMN search_plants INTEGER NOT NULL DEFAULT 0;
