@@ -14,7 +14,7 @@ build:
 dist:
 	go -C deploy/dist run . -only '$(ONLY)'
 
-# test runs what must pass before a commit, in about seven minutes once everything is compiled.
+# test runs what must pass before a commit, in about six minutes once everything is compiled.
 test:
 	.ci/test test
 
